@@ -1,0 +1,23 @@
+"""Data sets as uint8 images, and the batches that a network is trained on; nothing here knows of pruning."""
+
+from sanp.data.augment import Augment
+from sanp.data.batches import Batches
+from sanp.data.catalog import DATASETS, Entry, data_folder, describe, get, load
+from sanp.data.dataset import Dataset
+from sanp.data.imagefolder import FileSplit
+from sanp.data.split import Examples, Split
+
+__all__ = [
+    "DATASETS",
+    "Augment",
+    "Batches",
+    "Dataset",
+    "Entry",
+    "Examples",
+    "FileSplit",
+    "Split",
+    "data_folder",
+    "describe",
+    "get",
+    "load",
+]

@@ -1,0 +1,97 @@
+"""Random changes of training images: drawn for a whole epoch from its generator, applied to a batch at a time."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sanp.errors import SanpError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augment:
+    """Which changes to make; nothing by default."""
+
+    flip: bool = False
+    """Mirror left and right, one image in two."""
+    flip_alternates: bool = False
+    """Mirror an image in every second epoch, from one coin an image (Jordan 2024, airbench), not at random in each."""
+    translate: int = 0
+    """Shift by up to this many pixels in each direction; the border is filled by reflection."""
+    cutout: int = 0
+    """Side of a square that is set to the mean (DeVries and Taylor 2017); its centre is any pixel."""
+
+    def __post_init__(self) -> None:
+        for name in ("flip", "flip_alternates"):
+            if not isinstance(getattr(self, name), bool):
+                raise SanpError(f"{name} is {getattr(self, name)!r}: give true or false")
+        for name in ("translate", "cutout"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise SanpError(f"{name} is {value!r}: give a number of pixels, 0 for none")
+        if self.flip_alternates and not self.flip:
+            raise SanpError("flip_alternates is set without flip: set flip too, or neither")
+
+    def check_fits(self, height: int, width: int) -> None:
+        """Refuse a shift or a square that is larger than the images."""
+        side = min(height, width)
+        if self.translate >= side:
+            raise SanpError(f"translate is {self.translate} for images of {height}x{width}: give at most {side - 1}")
+        if self.cutout > side:
+            raise SanpError(f"cutout is {self.cutout} for images of {height}x{width}: give at most {side}")
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """The changes drawn for a number of images; a row an image."""
+
+    flipped: Tensor
+    """bool (N,)"""
+    shift: Tensor
+    """int64 (N, 2): rows and columns"""
+    hole: Tensor
+    """int64 (N, 2): the centre of the square that is cut out"""
+
+    def of(self, positions: Tensor) -> "Changes":
+        """The changes of these images alone."""
+        return Changes(self.flipped[positions], self.shift[positions], self.hole[positions])
+
+
+def draw(
+    augment: Augment, count: int, size: tuple[int, int], *, coins: Tensor, epoch: int, generator: torch.Generator
+) -> Changes:
+    """One epoch's changes of ``count`` images; ``coins`` (N,), 0 or 1, say which epochs the alternating flip takes."""
+    reach = augment.translate
+    shift = torch.randint(-reach, reach + 1, (count, 2), generator=generator)  # (N, 2)
+    hole = (torch.rand(count, 2, generator=generator) * torch.tensor(size)).long()  # (N, 2)
+    if augment.flip_alternates:
+        flipped = (coins + epoch) % 2 == 1
+    else:
+        flipped = torch.randint(2, (count,), generator=generator) == 1
+    return Changes(flipped & augment.flip, shift, hole)
+
+
+def move(images: Tensor, changes: Changes) -> Tensor:
+    """Shift and mirror a batch of any type, (B, C, H, W): two gathers, rows first, as whole rows are cheap to copy."""
+    count, channels, height, width = images.shape
+    rows = _reflect(torch.arange(height) + changes.shift[:, :1], height)  # (B, H)
+    columns = _reflect(torch.arange(width) + changes.shift[:, 1:], width)  # (B, W)
+    columns = torch.where(changes.flipped[:, None], columns.flip(1), columns)
+    planes = torch.arange(count * channels).view(count, channels, 1) * height  # (B, C, 1)
+    picked = images.reshape(-1, width).index_select(0, (planes + rows[:, None]).flatten())  # (B·C·H, W)
+    index = columns[:, None].expand(-1, channels * height, -1)  # (B, C·H, W)
+    return picked.view(count, -1, width).gather(2, index).view(images.shape)
+
+
+def cut(images: Tensor, changes: Changes, side: int) -> Tensor:
+    """Set a square of each normalised image to 0, which is the mean, in place."""
+    height, width = images.shape[2:]
+    top, left = (changes.hole - side // 2).unsqueeze(2).unbind(1)  # (B, 1) each
+    in_rows = (torch.arange(height) >= top) & (torch.arange(height) < top + side)  # (B, H)
+    in_columns = (torch.arange(width) >= left) & (torch.arange(width) < left + side)  # (B, W)
+    return images.masked_fill_((in_rows[:, :, None] & in_columns[:, None, :])[:, None], 0.0)
+
+
+def _reflect(positions: Tensor, size: int) -> Tensor:
+    """Positions outside 0..size-1 mirrored at the first and last pixel, which are not repeated."""
+    return (size - 1) - ((size - 1) - positions.abs()).abs()

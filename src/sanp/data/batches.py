@@ -1,0 +1,128 @@
+"""Batches for training and testing: every epoch's order and changes follow from the seed and its number alone."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sanp.data.augment import Augment, Changes, cut, draw, move
+from sanp.data.split import Examples
+from sanp.errors import SanpError
+
+
+class Batches:
+    """Normalised images, float32 (B, C, H, W), and their classes, int64 (B,), an epoch an iteration.
+
+    An iteration gives epoch 0, the next one epoch 1, and so on, unless ``set_epoch`` says which. ``batch_size`` is
+    that of all ``world`` ranks together: each draws the same batch and gives its own part of it, so that a last batch
+    smaller than ``world`` leaves some ranks with no image; ``drop_last`` leaves that batch out.
+    """
+
+    def __init__(
+        self,
+        split: Examples,
+        batch_size: int,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        augment: Augment | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        _check_counts(len(split), batch_size, seed, drop_last, rank, world)
+        channels, height, width = split.shape
+        if augment is not None:
+            augment.check_fits(height, width)
+        self.split, self.batch_size, self.augment = split, batch_size, augment
+        self._shuffle, self._seed, self._drop_last = shuffle, seed, drop_last
+        self._rank, self._world = rank, world
+        self._scale, self._offset = _multiply_add(mean, std, channels)
+        self._epoch = 0
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.split), self.batch_size)
+        return whole + (rest > 0 and not self._drop_last)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self.starting_at(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration give this epoch."""
+        if not _is_count(epoch):
+            raise SanpError(f"epoch is {epoch!r}: give a whole number, 0 for the first")
+        self._epoch = epoch
+
+    def starting_at(self, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The next epoch's batches from this one on, with the values that the whole iteration would have given."""
+        if not _is_count(batch) or batch > len(self):
+            raise SanpError(f"the batch to start at is {batch!r}: give a whole number from 0 to {len(self)}")
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return self._run(epoch, batch)
+
+    def _run(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
+        generator = _generator(self._seed, epoch)
+        count = len(self.split)
+        order = torch.randperm(count, generator=generator) if self._shuffle else torch.arange(count)
+        changes = self._draw(epoch, generator)
+        parts = [self._own(order[k * self.batch_size : (k + 1) * self.batch_size]) for k in range(first, len(self))]
+        for positions, images in zip(parts, self.split.read(parts), strict=True):
+            yield self._finish(images, changes and changes.of(positions)), self.split.labels[positions]
+
+    def _draw(self, epoch: int, generator: torch.Generator) -> Changes | None:
+        if self.augment is None:
+            return None
+        _, height, width = self.split.shape
+        coins = torch.randint(2, (len(self.split),), generator=_generator(self._seed))
+        return draw(self.augment, len(coins), (height, width), coins=coins, epoch=epoch, generator=generator)
+
+    def _own(self, positions: Tensor) -> Tensor:
+        """This rank's part of a batch; the parts differ by at most one image."""
+        count = len(positions)
+        return positions[count * self._rank // self._world : count * (self._rank + 1) // self._world]
+
+    def _finish(self, images: Tensor, changes: Changes | None) -> Tensor:
+        if changes is not None and self.augment is not None and (self.augment.flip or self.augment.translate):
+            images = move(images, changes)
+        normal = images.float().mul_(self._scale).add_(self._offset)  # (B, C, H, W)
+        if changes is not None and self.augment is not None and self.augment.cutout:
+            cut(normal, changes, self.augment.cutout)
+        return normal
+
+
+def _generator(seed: int, *epoch: int) -> torch.Generator:
+    """A generator that depends on the seed and the epoch alone; without an epoch, one for what all epochs share."""
+    # SeedSequence keeps neighbouring seeds and epochs apart: seed + epoch would give seed 1 the epochs of seed 0.
+    state = np.random.SeedSequence(seed, spawn_key=epoch).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]))
+
+
+def _multiply_add(mean: Sequence[float], std: Sequence[float], channels: int) -> tuple[Tensor, Tensor]:
+    """(x / 255 - mean) / std as x · scale + offset, (C, 1, 1) each."""
+    middle, spread = torch.tensor(tuple(mean), dtype=torch.float64), torch.tensor(tuple(std), dtype=torch.float64)
+    if middle.shape != (channels,) or spread.shape != (channels,):
+        raise SanpError(
+            f"{len(middle)} means and {len(spread)} stds for {channels} channels: give one of each a channel"
+        )
+    if not bool(middle.isfinite().all()) or not bool((spread > 0).logical_and(spread.isfinite()).all()):
+        raise SanpError(f"mean is {tuple(mean)} and std {tuple(std)}: give finite numbers, and stds above 0")
+    scale, offset = 1 / (255 * spread), -middle / spread
+    return scale.float().view(-1, 1, 1), offset.float().view(-1, 1, 1)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _check_counts(count: int, batch_size: int, seed: int, drop_last: bool, rank: int, world: int) -> None:
+    if not _is_count(world) or world < 1 or not _is_count(rank) or rank >= world:
+        raise SanpError(f"rank is {rank!r} of {world!r}: give a rank from 0 to world - 1, and a world of at least 1")
+    if not _is_count(batch_size) or batch_size < world:
+        raise SanpError(f"batch_size is {batch_size!r}: give a whole number, at least {world} (one image a rank)")
+    if drop_last and batch_size > count:
+        raise SanpError(f"batch_size is {batch_size} for {count} images, and drop_last leaves nothing: make it smaller")
+    if not _is_count(seed):
+        raise SanpError(f"seed is {seed!r}: give a whole number, 0 or more")

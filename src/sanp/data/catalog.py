@@ -1,0 +1,139 @@
+"""The data sets by name: loading, fetching and listing them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_folder
+from sanp.data.dataset import Dataset
+from sanp.data.digits import digits_file, missing_scikit_learn, read_digits
+from sanp.data.fetch import Progress, fetch
+from sanp.data.imagefolder import MEMORY, read_imagefolder
+from sanp.errors import SanpError, unknown_name
+
+IMAGEFOLDER = "imagefolder:"
+
+
+class Loader(Protocol):
+    """Reads a data set, and fetches it first if need be."""
+
+    def __call__(self, root: Path, *, size: int, limit: int | None, progress: Progress | None) -> Dataset:
+        """The data set, from the data folder ``root``."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A line of the list of data sets."""
+
+    name: str
+    images: int
+    classes: int
+    bytes: int
+    """On disk where it is here, else what would be fetched."""
+    path: Path | None
+    """Where it is; nothing if it is not here."""
+
+    @property
+    def here(self) -> bool:
+        """Whether it can be used without fetching."""
+        return self.path is not None
+
+
+def _digits(root: Path, *, size: int, limit: int | None, progress: Progress | None) -> Dataset:
+    return read_digits(size=size, limit=limit)
+
+
+def _cifar(kind: Cifar) -> Loader:
+    def load(root: Path, *, size: int, limit: int | None, progress: Progress | None) -> Dataset:
+        if size != SIZE:
+            raise SanpError(f"size is {size}, but images of {kind.name} are {SIZE}x{SIZE}: leave size out")
+        fetch(kind, root, progress)
+        return read_folder(kind, root, limit=limit)
+
+    return load
+
+
+DATASETS: dict[str, Loader] = {
+    "digits": _digits,
+    "cifar10": _cifar(CIFAR10),
+    "cifar100": _cifar(CIFAR100),
+}
+_CIFARS: dict[str, Cifar] = {"cifar10": CIFAR10, "cifar100": CIFAR100}
+
+
+def load(
+    spec: str,
+    *,
+    root: Path | None = None,
+    size: int = SIZE,
+    limit: int | None = None,
+    memory: int = MEMORY,
+    progress: Progress | None = None,
+) -> Dataset:
+    """The data set of this name, or of ``imagefolder:PATH``.
+
+    ``root`` is the data folder, else $SANP_DATA, else the user's cache folder. ``limit`` keeps that many training
+    images, the same ones in every run. Images of a folder that take more than ``memory`` bytes stay on disk.
+    ``progress`` hears of a download.
+    """
+    if not isinstance(size, int) or isinstance(size, bool) or not 8 <= size <= 4096:
+        raise SanpError(f"size is {size!r}: give a number of pixels from 8 to 4096")
+    if (folder := _own_folder(spec)) is not None:
+        return read_imagefolder(folder, size=size, limit=limit, memory=memory)
+    return _loader(spec)(data_folder(root), size=size, limit=limit, progress=progress)
+
+
+def get(spec: str, root: Path | None = None, progress: Progress | None = None) -> Path:
+    """Fetch the data set if it is not here, and say where it is."""
+    if (folder := _own_folder(spec)) is not None:
+        if not folder.is_dir():
+            raise SanpError(f"{folder} is not a folder: give one with train/ and val/ or test/ in it")
+        return folder
+    _loader(spec)
+    if spec in _CIFARS:
+        return fetch(_CIFARS[spec], data_folder(root), progress)
+    if (file := digits_file()) is None:
+        raise missing_scikit_learn()
+    return file
+
+
+def describe(root: Path | None = None) -> list[Entry]:
+    """The data sets that have a name, and which of them are here."""
+    folder = data_folder(root)
+    file = digits_file()
+    digits = Entry(name="digits", images=1797, classes=10, bytes=file.stat().st_size if file else 0, path=file)
+    return [digits, *(_entry(kind, folder) for kind in _CIFARS.values())]
+
+
+def data_folder(root: Path | None = None) -> Path:
+    """``root`` if given, else $SANP_DATA, else the user's cache folder."""
+    if root is not None:
+        return Path(root)
+    if named := os.environ.get("SANP_DATA"):
+        return Path(named).expanduser()
+    import pooch  # type: ignore[import-untyped]
+
+    return Path(pooch.os_cache("sanp"))
+
+
+def _entry(kind: Cifar, root: Path) -> Entry:
+    here = kind.is_in(root)
+    path = root / kind.folder
+    size = sum((path / name).stat().st_size for name in kind.files) if here else kind.archive_bytes
+    return Entry(name=kind.name, images=60_000, classes=kind.num_classes, bytes=size, path=path if here else None)
+
+
+def _own_folder(spec: str) -> Path | None:
+    if not isinstance(spec, str) or not spec.startswith(IMAGEFOLDER):
+        return None
+    if spec == IMAGEFOLDER:
+        raise SanpError("imagefolder: names no folder: give imagefolder:PATH")
+    return Path(spec.removeprefix(IMAGEFOLDER)).expanduser()
+
+
+def _loader(spec: str) -> Loader:
+    if not isinstance(spec, str) or spec not in DATASETS:
+        raise unknown_name("data set", spec, [*DATASETS, "imagefolder:PATH"])
+    return DATASETS[spec]

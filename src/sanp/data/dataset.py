@@ -1,0 +1,82 @@
+"""A data set: two splits, the names of the classes, and what its images need before a network sees them."""
+
+from dataclasses import dataclass
+
+import torch
+
+from sanp.data.augment import Augment
+from sanp.data.split import Examples, Split
+from sanp.errors import SanpError
+
+SAMPLE = 8192
+"""Images that the statistics of a split on disk are taken from: enough for an error that training cannot notice."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dataset:
+    """Images to train on and to test on; ``mean`` and ``std`` are per channel, of the training images in [0, 1]."""
+
+    name: str
+    train: Examples
+    test: Examples
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augment: Augment
+    """What suits these images: digits must not be mirrored."""
+
+    def __post_init__(self) -> None:
+        if self.train.shape != self.test.shape:
+            raise SanpError(
+                f"{self.name}: training images are {self.train.shape}, test images {self.test.shape}: "
+                "give both the same shape"
+            )
+        for split in (self.train, self.test):
+            highest = int(split.labels.max())
+            if highest >= len(self.classes):
+                raise SanpError(
+                    f"{self.name}: a label is {highest}, but there are {len(self.classes)} classes: "
+                    f"labels go from 0 to {len(self.classes) - 1}"
+                )
+
+    @property
+    def channels(self) -> int:
+        """Colours of an image."""
+        return self.train.shape[0]
+
+    @property
+    def image_size(self) -> int:
+        """Height of an image, which is its width."""
+        return self.train.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.classes)
+
+
+def first_after_shuffle(split: Examples, limit: int | None) -> Examples:
+    """The first ``limit`` images in one fixed random order: the same ones in every run."""
+    if limit is None:
+        return split
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise SanpError(f"limit is {limit!r}: give how many training images to keep, or nothing for all")
+    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
+    return split.take(order[:limit])
+
+
+def statistics(split: Examples) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel of the images in [0, 1]; of those on disk, at most SAMPLE are read."""
+    positions = torch.arange(len(split))
+    if not isinstance(split, Split) and len(split) > SAMPLE:
+        positions = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))[:SAMPLE]
+    counts = torch.zeros(split.shape[0], 256, dtype=torch.int64)  # how often each channel has each value
+    for images in split.read(torch.split(positions, 1024)):
+        counts += torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(1)])
+    shares = counts.double() / counts.sum(1, keepdim=True)  # (C, 256)
+    values = torch.arange(256) / torch.tensor(255.0, dtype=torch.float64)
+    mean = shares @ values  # (C,)
+    variance = (shares * (values - mean[:, None]).square()).sum(1)
+    # A channel without any contrast is left as it is, not divided by 0.
+    std = variance.sqrt().clamp(min=1 / 255)
+    return tuple(mean.tolist()), tuple(std.tolist())

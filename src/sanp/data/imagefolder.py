@@ -1,0 +1,142 @@
+"""A folder of one's own images, train/CLASS/ and val/ or test/ beside it: in memory if they fit, else on disk."""
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sanp.data.augment import Augment
+from sanp.data.dataset import Dataset, first_after_shuffle, statistics
+from sanp.data.decode import SUFFIXES, decode
+from sanp.data.split import Examples, Split, check_labels
+from sanp.errors import SanpError
+
+MEMORY = 4 * 2**30
+"""Bytes that the scaled images of both splits may take together before they stay on disk."""
+
+
+@dataclass(frozen=True, eq=False)
+class FileSplit:
+    """Images that stay on disk and are decoded by threads shortly before use (Pillow decodes without the GIL).
+
+    At most ``ahead`` batches are decoded and not yet used, so memory does not grow with the number of images.
+    """
+
+    files: tuple[str, ...]
+    labels: Tensor
+    size: int
+    workers: int = field(default_factory=lambda: min(8, os.cpu_count() or 1))
+    ahead: int = 2
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels, len(self.files))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of one image."""
+        return 3, self.size, self.size
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        """For every tensor of positions, those images as uint8 (B, 3, H, W)."""
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="sanp-decode")
+        waiting: deque[tuple[Tensor, list[Future[None]]]] = deque()
+        try:
+            for positions in batches:
+                waiting.append(self._start(pool, positions))
+                if len(waiting) > self.ahead:
+                    yield _finished(*waiting.popleft())
+            while waiting:
+                yield _finished(*waiting.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def take(self, positions: Tensor) -> "FileSplit":
+        """The split of these positions alone."""
+        files = tuple(self.files[position] for position in positions.tolist())
+        return FileSplit(files, self.labels[positions], self.size, self.workers, self.ahead)
+
+    def in_memory(self) -> Split:
+        """The same images, all decoded."""
+        images = torch.empty(len(self), *self.shape, dtype=torch.uint8)
+        done = 0
+        for batch in self.read(torch.split(torch.arange(len(self)), 256)):
+            images[done : done + len(batch)] = batch
+            done += len(batch)
+        return Split(images, self.labels)
+
+    def _start(self, pool: ThreadPoolExecutor, positions: Tensor) -> tuple[Tensor, list[Future[None]]]:
+        images = torch.empty(len(positions), *self.shape, dtype=torch.uint8)
+        rows = list(enumerate(positions.tolist()))
+        return images, [pool.submit(self._fill, images, rows[k :: self.workers]) for k in range(self.workers)]
+
+    def _fill(self, images: Tensor, rows: list[tuple[int, int]]) -> None:
+        for row, position in rows:
+            images[row] = torch.from_numpy(decode(Path(self.files[position]), self.size).copy())
+
+
+def read_imagefolder(path: Path, *, size: int = 32, limit: int | None = None, memory: int = MEMORY) -> Dataset:
+    """The images under ``path``, scaled to ``size`` x ``size``; on disk if they take more than ``memory`` bytes."""
+    train_folder, test_folder = _folders(path)
+    classes = _classes(train_folder)
+    if unknown := sorted(set(_classes(test_folder)) - set(classes)):
+        raise SanpError(
+            f"{test_folder} has classes that {train_folder} lacks ({', '.join(unknown[:5])}): rename or add them"
+        )
+    train: Examples = first_after_shuffle(_files(train_folder, classes, size), limit)
+    test: Examples = _files(test_folder, classes, size)
+    if (len(train) + len(test)) * 3 * size * size <= memory:
+        train, test = (split.in_memory() if isinstance(split, FileSplit) else split for split in (train, test))
+    mean, std = statistics(train)
+    augment = Augment(flip=True, flip_alternates=True, translate=size // 16)
+    name = f"imagefolder:{path}"
+    return Dataset(name=name, train=train, test=test, classes=classes, mean=mean, std=std, augment=augment)
+
+
+def _finished(images: Tensor, work: list[Future[None]]) -> Tensor:
+    for part in work:
+        part.result()
+    return images
+
+
+def _folders(path: Path) -> tuple[Path, Path]:
+    if not path.is_dir():
+        raise SanpError(f"{path} is not a folder: give one with train/ and val/ or test/ in it")
+    train = path / "train"
+    # Where there are both, test/ is what results are reported on; ImageNet's has no labels, thus no folders.
+    held_out = [path / name for name in ("test", "val") if (path / name).is_dir()]
+    if not train.is_dir() or not held_out:
+        raise SanpError(f"{path} has no {'train/' if held_out else 'val/ or test/'}: give train/CLASS/ and val/CLASS/")
+    return train, next((folder for folder in held_out if _classes(folder)), held_out[0])
+
+
+def _classes(folder: Path) -> tuple[str, ...]:
+    return tuple(
+        sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    )
+
+
+def _files(folder: Path, classes: tuple[str, ...], size: int) -> FileSplit:
+    files: list[str] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        own = sorted(
+            str(path) for path in (folder / name).rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
+        )
+        if folder.name == "train" and not own:
+            raise SanpError(f"{folder / name} holds no PNG, JPEG or WebP file: add images or remove the folder")
+        files += own
+        labels += [label] * len(own)
+    if not files:
+        raise SanpError(f"{folder} holds no class folders with images: give {folder}/CLASS/IMAGE.png")
+    try:
+        return FileSplit(tuple(files), torch.tensor(labels, dtype=torch.int64), size)
+    except SanpError as error:
+        raise SanpError(f"{folder}: {error}") from error
