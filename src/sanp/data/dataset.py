@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from sanp.data.augment import Augment
-from sanp.data.split import Examples, Split
+from sanp.data.split import Examples, Split, chunks
 from sanp.errors import SanpError
 
 SAMPLE = 8192
@@ -71,7 +71,7 @@ def statistics(split: Examples) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if not isinstance(split, Split) and len(split) > SAMPLE:
         positions = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))[:SAMPLE]
     counts = torch.zeros(split.shape[0], 256, dtype=torch.int64)  # how often each channel has each value
-    for images in split.read(torch.split(positions, 1024)):
+    for images in split.read(chunks(positions, split.shape)):
         counts += torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(1)])
     shares = counts.double() / counts.sum(1, keepdim=True)  # (C, 256)
     values = torch.arange(256) / torch.tensor(255.0, dtype=torch.float64)

@@ -13,7 +13,7 @@ from torch import Tensor
 from sanp.data.augment import Augment
 from sanp.data.dataset import Dataset, first_after_shuffle, statistics
 from sanp.data.decode import SUFFIXES, decode
-from sanp.data.split import Examples, Split, check_labels
+from sanp.data.split import Examples, Split, check_labels, chunks
 from sanp.errors import SanpError
 
 MEMORY = 4 * 2**30
@@ -67,7 +67,7 @@ class FileSplit:
         """The same images, all decoded."""
         images = torch.empty(len(self), *self.shape, dtype=torch.uint8)
         done = 0
-        for batch in self.read(torch.split(torch.arange(len(self)), 256)):
+        for batch in self.read(chunks(torch.arange(len(self)), self.shape)):
             images[done : done + len(batch)] = batch
             done += len(batch)
         return Split(images, self.labels)

@@ -17,7 +17,7 @@ from sanp.errors import SanpError
 
 LARGEST_FILE = 320 * 2**20
 """CIFAR-100's training file is 155 MB, and 222 MB where a Python 3 program wrote it again in protocol 2."""
-MOST_OPCODES = 2_000_000
+MOST_OPCODES = 1_000_000
 """CIFAR-100's training file has about 300,000."""
 
 _Bytes = npt.NDArray[np.uint8]

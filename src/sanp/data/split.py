@@ -1,5 +1,6 @@
 """Labelled images: what every split of a data set offers, and the split that lies in memory whole."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -81,6 +82,11 @@ def check_labels(labels: Tensor, count: int) -> None:
         raise SanpError(f"a label is {int(labels.min())}: class numbers start at 0")
     if bool((labels == labels[0]).all()):
         raise SanpError(f"all {count} images are of class {int(labels[0])}: give images of at least two classes")
+
+
+def chunks(positions: Tensor, shape: tuple[int, int, int]) -> tuple[Tensor, ...]:
+    """Positions in parts whose images take a few megabytes, to go through a split of any size in little memory."""
+    return torch.split(positions, max(1, 2**22 // math.prod(shape)))
 
 
 def describe_tensor(value: object) -> str:

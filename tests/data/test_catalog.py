@@ -1,0 +1,104 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import MakeCifar
+
+from sanp.data import DATASETS, data_folder, describe, get, load
+from sanp.data.cifar import CIFAR10
+from sanp.errors import SanpError
+
+HEAVY = {"PIL", "pooch", "sklearn", "scipy", "requests", "matplotlib", "onnx"}
+
+
+def test_importing_the_data_room_loads_nothing_heavy() -> None:
+    code = "import sys, sanp.data; print(*{name.split('.')[0] for name in sys.modules})"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not HEAVY & set(out.split())
+
+
+def test_the_digits_are_1437_and_360_of_every_class_alike_and_not_mirrored() -> None:
+    digits = load("digits")
+    assert (len(digits.train), len(digits.test)) == (1437, 360)
+    # All: 178 182 177 183 181 182 181 179 174 180 (UCI's table); a fifth of each, to within one image.
+    train, test = digits.train.labels.bincount(), digits.test.labels.bincount()
+    whole = torch.tensor([178, 182, 177, 183, 181, 182, 181, 179, 174, 180])
+    assert torch.equal(train + test, whole)
+    assert bool(((test - whole / 5).abs() < 1).all())
+    assert digits.train.shape == (3, 32, 32)
+    assert digits.classes == tuple("0123456789")
+    assert not digits.augment.flip
+    (images,) = digits.train.read([torch.arange(100)])
+    assert torch.equal(images[:, 0], images[:, 2])
+    assert int(images.max()) == 255
+
+
+def test_digits_at_their_own_size_are_the_originals_scaled_to_255() -> None:
+    from sklearn.datasets import load_digits
+
+    found = load("digits", size=8)
+    (test,) = found.test.read([torch.arange(360)])
+    first_zero = load_digits().images[0]  # class 0 comes first, so its first image is the first test image
+    assert torch.equal(test[0, 0].double(), (torch.from_numpy(first_zero) * 255 / 16).round())
+
+
+def test_digits_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(SanpError, match=r"pip install 'sanp\[digits\]'"):
+        load("digits")
+
+
+def test_a_limit_keeps_that_many_training_images_and_the_whole_test_set() -> None:
+    short = load("digits", limit=100)
+    assert (len(short.train), len(short.test)) == (100, 360)
+    assert torch.equal(short.train.labels, load("digits", limit=100).train.labels)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("cifar", "did you mean cifar10"),
+        ("nonsense", "choose one of cifar10, cifar100, digits, imagefolder:PATH"),
+        ("", "unknown data set"),
+        (None, "unknown data set"),
+        ("imagefolder:", "names no folder"),
+        ("imagefolder:/no/such/folder", "is not a folder"),
+    ],
+)
+def test_an_unknown_data_set_is_refused_with_the_nearest_names(spec: str, says: str) -> None:
+    for ask in (load, get):
+        with pytest.raises(SanpError, match=says):
+            ask(spec)
+
+
+@pytest.mark.parametrize("size", [0, 7, 5000, 32.0, True])
+def test_an_impossible_size_is_refused(size: int) -> None:
+    with pytest.raises(SanpError, match="size is"):
+        load("digits", size=size)
+
+
+def test_the_list_says_what_is_here(tmp_path: Path, make_cifar: MakeCifar) -> None:
+    folder = make_cifar(tmp_path, CIFAR10)
+    digits, cifar10, cifar100 = describe(tmp_path)
+    assert [entry.name for entry in (digits, cifar10, cifar100)] == list(DATASETS)
+    assert digits.here
+    assert cifar10.path == folder
+    assert cifar10.bytes == sum(file.stat().st_size for file in folder.iterdir())
+    assert not cifar100.here
+    assert (cifar100.images, cifar100.classes, cifar100.bytes) == (60_000, 100, 169_001_437)
+    assert get("cifar10", tmp_path) == folder
+    assert get("digits").is_file()
+    assert get(f"imagefolder:{tmp_path}") == tmp_path
+
+
+def test_the_data_folder_is_the_given_one_else_the_environments_else_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANP_DATA", str(tmp_path / "named"))
+    assert data_folder(tmp_path) == tmp_path
+    assert data_folder() == tmp_path / "named"
+    monkeypatch.delenv("SANP_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert data_folder().name == "sanp"
