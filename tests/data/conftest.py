@@ -1,12 +1,21 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from sanp.data.cifar import CIFAR10, CIFAR100, PIXELS, Cifar, write_batch, write_meta
 
 MakeCifar = Callable[[Path, Cifar], Path]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

