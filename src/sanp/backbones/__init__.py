@@ -1,0 +1,30 @@
+"""The paper's three backbones: ordinary networks that know nothing of pruning."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from sanp.backbones.m_cifarnet import MCifarNet
+from sanp.backbones.resnet18 import ResNet18
+from sanp.backbones.vgg19 import VGG19
+from sanp.errors import SanpError, unknown_name
+
+BACKBONES: dict[str, Callable[..., nn.Module]] = {
+    "m_cifarnet": MCifarNet,
+    "vgg19": VGG19,
+    "resnet18": ResNet18,
+}
+
+
+def build(name: str, *, num_classes: int, image_size: int = 32) -> nn.Module:
+    """A fresh backbone by name, with Kaiming's initialisation as PyTorch gives it."""
+    if name not in BACKBONES:
+        raise unknown_name("backbone", name, BACKBONES)
+    if num_classes < 2:
+        raise SanpError(f"{num_classes} classes: a classifier needs at least 2")
+    if image_size < 32:
+        raise SanpError(f"images of {image_size}x{image_size}: the backbones take 32x32 and larger")
+    return BACKBONES[name](num_classes=num_classes)
+
+
+__all__ = ["BACKBONES", "VGG19", "MCifarNet", "ResNet18", "build"]

@@ -1,0 +1,206 @@
+"""Files that are small and safe: safetensors with a JSON header; nothing is ever unpickled.
+
+The header says how the network was gated, so that a fresh one can be gated in the same way and filled.
+Writing is atomic: a temporary file beside the target, flushed to the disk, then renamed over it.
+"""
+
+import copy
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from sanp.budget import Amount
+from sanp.errors import SanpError
+from sanp.gate import gate
+from sanp.methods import method_named
+from sanp.network import GatedNetwork, Origin
+from sanp.spm import SPMConfig
+
+FORMAT = 1
+KEY = "sanp"
+LARGEST_EXAMPLE = 64_000_000
+"""numbers in an example input that a header may ask for: a file must not be able to fill the memory"""
+
+
+def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
+    """Writes a gated or an ordinary network; ``dtype=torch.float16`` halves the file."""
+    gated = network if isinstance(network, GatedNetwork) else None
+    net = network if gated is None else gated.net
+    tensors = {}
+    seen: set[tuple[int, int, torch.Size]] = set()
+    for name, tensor in net.state_dict().items():
+        same = (tensor.data_ptr(), tensor.storage_offset(), tensor.shape)
+        if name.endswith("spm.threshold") or (same in seen and tensor.numel() > 0):
+            continue  # thresholds stand in the header; tied weights are written once
+        seen.add(same)
+        cast = tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+        tensors[name] = cast.detach().contiguous().cpu()
+    header = {"format": FORMAT, "network": type(net).__name__, "gates": None if gated is None else _gates_header(gated)}
+    write_atomically(Path(path), lambda temporary: save_file(tensors, temporary, {KEY: json.dumps(header)}))
+
+
+def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None) -> nn.Module:
+    """A network from a file: ``net`` is a fresh, ungated network of the same shape, which is left as it was.
+
+    Gives a :class:`GatedNetwork` if the file holds one. ``example_input`` is needed only if the network was gated with
+    an example that held more than tensors.
+    """
+    header, tensors = read(path)
+    if header.gates is None:
+        net = copy.deepcopy(net)
+        _fill(net, tensors, path)
+        return net
+    origin = _origin(header.gates, path)
+    example = _example(origin, path) if example_input is None else example_input
+    make_spm = method_named(origin.method).make_spm
+    gated = gate(net, example, spm=origin.spm, skip=origin.skip, shortcuts=origin.shortcuts, make_spm=make_spm)
+    gated.origin = origin
+    _fill(gated.net, tensors, path)
+    _set_thresholds(gated, header.gates, path)
+    gated.train(net.training)
+    return gated
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands in front of the tensors."""
+
+    network: str
+    gates: dict[str, Any] | None
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
+    """The header and the tensors of a file, checked."""
+    if not Path(path).is_file():
+        raise SanpError(f"{path} is not a file: give a .safetensors file that sanp.save wrote")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise SanpError(
+            f"{path} is truncated or not a safetensors file ({error}): save it again with sanp.save"
+        ) from error
+    if KEY not in metadata:
+        raise SanpError(f"{path} has no field {KEY!r} in its header: it was not written by sanp.save")
+    try:
+        header = json.loads(metadata[KEY])
+        version, network, gates = header["format"], header["network"], header["gates"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SanpError(f"{path}: the header's field {KEY!r} is damaged ({type(error).__name__}: {error})") from error
+    if version != FORMAT:
+        raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: install the sanp that wrote it")
+    if not isinstance(network, str) or not isinstance(gates, dict | None):
+        raise SanpError(f"{path}: the header's network or gates field is damaged")
+    return Header(network, gates), tensors
+
+
+def write_atomically(path: Path, write: Callable[[str], None]) -> None:
+    """Lets ``write`` fill a temporary file, then puts it in the place of ``path`` in one step."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+    except OSError as error:
+        raise SanpError(f"cannot write {path} ({error.strerror}): choose a folder that can be written") from error
+    try:
+        write(temporary)
+        with Path(temporary).open("rb") as file:
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except (OSError, SafetensorError) as error:
+        raise SanpError(f"cannot write {path} ({error}): make room or choose another folder") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _gates_header(gated: GatedNetwork) -> dict[str, Any]:
+    origin = gated.origin
+    return {
+        "method": origin.method,
+        "spm": asdict(origin.spm),
+        "skip": list(origin.skip),
+        "shortcuts": origin.shortcuts,
+        "input_shapes": [list(shape) for shape in origin.input_shapes],
+        "input_keys": None if origin.input_keys is None else list(origin.input_keys),
+        "thresholds": {name: layer.spm.threshold.item() for name, layer in gated.layers.items()},
+        "budget": None if gated.budget is None else asdict(gated.budget),
+    }
+
+
+def _origin(gates: dict[str, Any], path: Any) -> Origin:
+    try:
+        known = {field.name for field in fields(SPMConfig)}
+        unknown = set(gates["spm"]) - known
+        if unknown:
+            raise SanpError(f"spm has unknown settings {', '.join(sorted(unknown))}")
+        shapes = tuple(tuple(_size(size) for size in shape) for shape in gates["input_shapes"])
+        keys = None if gates["input_keys"] is None else tuple(map(str, gates["input_keys"]))
+        skip = tuple(map(str, gates["skip"]))
+        return Origin(SPMConfig(**gates["spm"]), skip, bool(gates["shortcuts"]), shapes, keys, str(gates["method"]))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise SanpError(f"{path}: the header's gates are damaged ({type(error).__name__}: {error})") from error
+
+
+def _size(size: object) -> int:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise SanpError(f"{size!r} in input_shapes is not a size")
+    return size
+
+
+def _example(origin: Origin, path: Any) -> Any:
+    if not origin.input_shapes:
+        raise SanpError(
+            f"{path} does not say what input the network takes: give load the example_input that it was gated with"
+        )
+    numbers = sum(torch.Size(shape).numel() for shape in origin.input_shapes)
+    if numbers > LARGEST_EXAMPLE:
+        raise SanpError(f"{path} asks for an example of {numbers} numbers: give load an example_input instead")
+    parts = tuple(torch.zeros(shape) for shape in origin.input_shapes)
+    return parts if origin.input_keys is None else dict(zip(origin.input_keys, parts, strict=True))
+
+
+def _fill(net: nn.Module, tensors: Mapping[str, Tensor], path: Any) -> None:
+    """Copies the tensors in; a name or a shape that does not fit is an error that says which."""
+    own = {
+        name: tensor for name, tensor in net.state_dict(keep_vars=True).items() if not name.endswith("spm.threshold")
+    }
+    for name, tensor in tensors.items():
+        if name not in own:
+            raise SanpError(
+                f"{path} holds a tensor {name!r} that {type(net).__name__} does not have: "
+                "give the network it was saved from"
+            )
+        if own[name].shape != tensor.shape:
+            raise SanpError(
+                f"{path}: tensor {name!r} is {tuple(tensor.shape)}, and {type(net).__name__} "
+                f"wants {tuple(own[name].shape)}: "
+                "give the network it was saved from (as many classes, as many channels)"
+            )
+    filled = {own[name].data_ptr() for name in tensors}
+    missing = [name for name, tensor in own.items() if name not in tensors and tensor.data_ptr() not in filled]
+    if missing:
+        raise SanpError(f"{path} lacks the tensor {missing[0]!r} of {type(net).__name__} ({len(missing)} in all)")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)
+
+
+def _set_thresholds(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> None:
+    try:
+        for name, layer in gated.layers.items():
+            layer.spm.threshold.fill_(float(gates["thresholds"][name]))
+        gated.budget = None if gates["budget"] is None else Amount(**gates["budget"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SanpError(
+            f"{path}: the header's thresholds or budget are damaged ({type(error).__name__}: {error})"
+        ) from error

@@ -1,0 +1,92 @@
+"""The dial: moves all decision thresholds together until the mean cost on given images is what is wanted."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sanp.errors import SanpError
+from sanp.record import record
+from sanp.saliency import PredictedSaliency
+from sanp.trace import evaluating
+
+if TYPE_CHECKING:
+    from sanp.network import GatedNetwork
+
+CLOSE = 5e-4
+"""near enough to the wanted share to stop"""
+
+
+def batches_of(images: Tensor | Iterable[Any], size: int = 250) -> list[Tensor]:
+    """Batches of images alone, whatever they came with."""
+    if isinstance(images, Tensor):
+        return list(images.split(size))
+    return [batch[0] if isinstance(batch, tuple | list) else batch for batch in images]
+
+
+@torch.no_grad()
+def mean_cost(network: "GatedNetwork", batches: list[Tensor]) -> float:
+    """The mean share of the dense FLOPs over the images, in evaluation mode."""
+    total, count = 0.0, 0
+    for x in batches:
+        with record(network) as gates:
+            network(x)
+        cost = network.cost.per_sample({name: gate.decision for name, gate in gates.items()})
+        total, count = total + float(cost.sum()), count + len(x)
+    return total / count / network.dense_flops
+
+
+def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iterable[Any], steps: int = 20) -> float:
+    """Bisects the common threshold (regula falsi, halving when stuck); gives the share reached on these images."""
+    batches = batches_of(images)
+    if not batches:
+        raise SanpError("set_budget was given no images: give some of the training images, a few hundred serve")
+    if not network.layers:
+        raise SanpError("this network has no gated layer, so its cost cannot be changed")
+    _wake_untrained(network)
+    start = next(iter(network.layers.values())).spm.threshold.item()
+
+    def cost_at(threshold: float) -> float:
+        for layer in network.layers.values():
+            layer.spm.threshold.fill_(threshold)
+        return mean_cost(network, batches)
+
+    with evaluating(network):
+        return cost_at(_bisect(cost_at, share, start, steps))
+
+
+def _bisect(cost_at: Any, share: float, start: float, steps: int) -> float:
+    """The threshold whose cost is nearest to the share; the cost falls as the threshold rises."""
+    tried = {start: cost_at(start)}
+    width = 0.05
+    low = high = start  # cost_at(low) >= share >= cost_at(high) once both ends are found
+    while len(tried) < steps and tried[low] < share:
+        low, width = low - width, 2 * width
+        tried[low] = cost_at(low)
+    while len(tried) < steps and tried[high] > share:
+        high, width = high + width, 2 * width
+        tried[high] = cost_at(high)
+    halve = False
+    while len(tried) < steps and min(abs(cost - share) for cost in tried.values()) > CLOSE and high - low > 1e-7:
+        fall = tried[low] - tried[high]
+        part = 0.5 if halve or fall <= 0 else min(0.9, max(0.1, (tried[low] - share) / fall))
+        middle = low + part * (high - low)
+        tried[middle] = cost_at(middle)
+        halve = not halve
+        low, high = (middle, high) if tried[middle] > share else (low, middle)
+    return min(tried, key=lambda threshold: abs(tried[threshold] - share))
+
+
+def _wake_untrained(network: "GatedNetwork") -> None:
+    """Gives an SPM whose W2 is still zero random weights: without them all its channels would open and close as one."""
+    generator = torch.Generator().manual_seed(0)
+    for layer in network.layers.values():
+        saliency = layer.spm.saliency
+        if isinstance(saliency, PredictedSaliency) and not bool(saliency.w2.weight.any()):
+            random = torch.randn(saliency.w2.weight.shape, generator=generator)
+            with torch.no_grad():
+                saliency.w2.weight.copy_(random / saliency.w2.in_features**0.5)
+                if saliency.w2.bias is not None:
+                    spread = torch.rand(saliency.w2.bias.shape, generator=generator)
+                    nn.init.ones_(saliency.w2.bias).add_(spread - 0.5)

@@ -1,0 +1,164 @@
+"""The multi-task loss (paper 3.4, eq. 11): the task's loss plus λ times what the gates cost, and its alternatives."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from sanp.binarize import saturating_sigmoid
+from sanp.budget import BudgetController, ControllerConfig, parse_budget
+from sanp.cost import CostModel
+from sanp.errors import SanpError, unknown_name
+from sanp.network import GatedNetwork
+from sanp.record import Gates
+
+Saliencies = Mapping[str, Tensor]
+"""layer name to s (N, C_out)"""
+Penalty = Callable[[Saliencies, CostModel], Tensor]
+
+
+def _per_channel(saliencies: Saliencies, cost: CostModel, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """(1 / N_c) Σ_l Σ_i of(s_i), averaged over the samples."""
+    total = sum((of(s).sum(1).mean() for s in saliencies.values()), start=torch.zeros(()))
+    return total / cost.num_channels
+
+
+def saliency_penalty(saliencies: Saliencies, cost: CostModel) -> Tensor:
+    """The paper's: (1 / N_c) Σ |s|. It pulls closed channels back towards 0 as it pulls open ones down."""
+    return _per_channel(saliencies, cost, torch.abs)
+
+
+def positive_penalty(saliencies: Saliencies, cost: CostModel) -> Tensor:
+    """(1 / N_c) Σ max(s, 0): leaves closed channels alone."""
+    return _per_channel(saliencies, cost, F.relu)
+
+
+def gate_penalty(saliencies: Saliencies, cost: CostModel) -> Tensor:
+    """(1 / N_c) Σ soft gate: what |b|_1 would be if it had a gradient."""
+    return _per_channel(saliencies, cost, saturating_sigmoid)
+
+
+def flops_penalty(saliencies: Saliencies, cost: CostModel) -> Tensor:
+    """The share of the dense FLOPs that the soft gates would cost: a channel pays what it really costs."""
+    soft = {name: saturating_sigmoid(s) for name, s in saliencies.items()}
+    return cost.per_sample(soft).mean() / cost.dense_flops
+
+
+def reopening_penalty(saliencies: Saliencies, cost: CostModel) -> Tensor:
+    """As :func:`flops_penalty` with σ(2s), which has a gradient at closed channels too: a negative λ reopens them."""
+    soft = {name: torch.sigmoid(2 * s) for name, s in saliencies.items()}
+    return cost.per_sample(soft).mean() / cost.dense_flops
+
+
+def runaway_penalty(saliencies: Saliencies, cost: CostModel, low: float = -1.0, high: float = 3.0) -> Tensor:
+    """Keeps saliencies where the gates still have a gradient: the squares of what lies outside [low, high]."""
+    return _per_channel(saliencies, cost, lambda s: F.relu(low - s).square() + F.relu(s - high).square())
+
+
+PENALTIES: dict[str, Penalty] = {
+    "saliency": saliency_penalty,
+    "positive": positive_penalty,
+    "gates": gate_penalty,
+    "flops": flops_penalty,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What the cost loss is made of."""
+
+    penalty: Literal["saliency", "positive", "gates", "flops"] = "flops"
+    """what λ multiplies: the paper's mean |s|, its positive part, the soft gates, or the FLOPs that these would cost"""
+    reopen: bool = True
+    """while the cost is below the target, push by a penalty that can open closed channels"""
+    runaway: float = 1.0
+    """weight of the term that keeps saliencies between -1 and 3; 0 leaves it out"""
+
+    def __post_init__(self) -> None:
+        if self.penalty not in PENALTIES:
+            raise unknown_name("penalty", self.penalty, PENALTIES)
+        if self.runaway < 0:
+            raise SanpError(f"runaway {self.runaway} must not be negative: it is the weight of a penalty")
+
+
+class Budget:
+    """The cost term for a training loop of one's own: ``loss(gates)`` after each forward, added to the task's loss.
+
+    With ``steps``, the number of steps to come, the target falls from the whole network to the budget over the first
+    part of them; without, it is the budget from the start.
+    """
+
+    def __init__(
+        self,
+        network: GatedNetwork,
+        budget: object,
+        *,
+        objective: ObjectiveConfig | None = None,
+        controller: ControllerConfig | None = None,
+        steps: int | None = None,
+    ) -> None:
+        network = getattr(network, "module", network)
+        if not isinstance(network, GatedNetwork):
+            raise SanpError(f"{type(network).__name__} is not gated: give Budget what sanp.gate returned")
+        self.controller = BudgetController(network.share(budget), controller or ControllerConfig())
+        network.budget = parse_budget(budget)
+        self.config = objective or ObjectiveConfig()
+        self.steps = steps
+        self.step = 0
+        self._cost = network.cost
+
+    @property
+    def target(self) -> float:
+        """The target of the last step, as a share of the dense FLOPs."""
+        return self.controller.target_at(self._progress(self.step - 1))
+
+    @property
+    def running_cost(self) -> float | None:
+        """p_t: the running mean of the cost, as a share of the dense FLOPs; None before the first step."""
+        return self.controller.running_cost
+
+    @property
+    def cost_weight(self) -> float:
+        """λ of the last step."""
+        return self.controller.cost_weight
+
+    def loss(self, gates: Mapping[str, Gates]) -> Tensor:
+        """λ times the penalty of what was recorded; counts as one step."""
+        if not gates:
+            raise SanpError("no gates were recorded: run the gated network inside `with sanp.record(gated) as gates`")
+        decisions = {name: gate.decision for name, gate in gates.items()}
+        cost = float(_mean_over_ranks(self._cost.per_sample(decisions).mean())) / self._cost.dense_flops
+        weight = self.controller.update(cost, self._progress(self.step))
+        self.step += 1
+        saliencies = {name: gate.saliency for name, gate in gates.items()}
+        reopen = weight < 0 and self.config.reopen
+        penalty = reopening_penalty if reopen else PENALTIES[self.config.penalty]
+        loss = weight * penalty(saliencies, self._cost)
+        if self.config.runaway:
+            loss = loss + self.config.runaway * runaway_penalty(saliencies, self._cost)
+        return loss
+
+    def state(self) -> dict[str, float | None]:
+        """What a checkpoint keeps."""
+        return {"step": self.step, **self.controller.state()}
+
+    def restore(self, state: dict[str, float | None]) -> None:
+        """Goes on where :meth:`state` was taken."""
+        self.step = int(state["step"] or 0)
+        self.controller.restore(state)
+
+    def _progress(self, step: int) -> float:
+        return 1.0 if self.steps is None else step / self.steps
+
+
+def _mean_over_ranks(cost: Tensor) -> Tensor:
+    """The same number on every rank, so that λ is the same everywhere."""
+    if dist.is_available() and dist.is_initialized():
+        cost = cost.clone()
+        dist.all_reduce(cost)
+        cost /= dist.get_world_size()
+    return cost

@@ -1,0 +1,54 @@
+"""The number format that trains fastest here: bf16 where the processor multiplies it natively, else float32."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from sanp.errors import SanpError
+
+Precision = Literal["auto", "fp32", "bf16"]
+
+
+def resolve(precision: str, device: torch.device) -> Literal["fp32", "bf16"]:
+    """What ``auto`` means on this device; bf16 that the processor would have to emulate is many times slower."""
+    if precision not in ("auto", "fp32", "bf16"):
+        raise SanpError(f"precision {precision!r} is not known: choose auto, fp32 or bf16")
+    if precision != "auto":
+        return precision  # type: ignore[return-value]
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp32"
+    native = (
+        device.type == "cpu" and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+    return "bf16" if native else "fp32"
+
+
+def device_of(net: nn.Module) -> torch.device:
+    """Where the network's parameters are."""
+    parameter = next(net.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+class Format:
+    """Runs a network in one precision: autocast for bf16; channels-last maps for float32, which are faster there."""
+
+    def __init__(self, net: nn.Module, precision: str) -> None:
+        self.device = device_of(net)
+        self.precision = resolve(precision, self.device)
+        flat = all(parameter.dim() <= 4 for parameter in net.parameters())
+        self._channels_last = self.precision == "fp32" and flat
+        if self._channels_last:
+            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def place(self, x: Tensor) -> Tensor:
+        """An input on the network's device, laid out as this format wants it."""
+        x = x.to(self.device, non_blocking=True)
+        return x.contiguous(memory_format=torch.channels_last) if self._channels_last and x.dim() == 4 else x
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context to run a forward in."""
+        if self.precision == "bf16":
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()

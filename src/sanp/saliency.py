@@ -1,0 +1,101 @@
+"""The saliency function (paper 3.2): how much each output channel of a convolution matters for this input.
+
+d = (1 / HW) Σ x(i, j)          the channel descriptor
+s = W2 relu(W1 d) [+ bias]      the saliency of every output channel
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def descriptor(x: Tensor) -> Tensor:
+    """The mean of every channel over all its positions, in float32 whatever the precision of ``x``."""
+    if x.dim() < 3:
+        return x.float()
+    return x.mean(tuple(range(2, x.dim())), dtype=torch.float32)  # (N, C_in)
+
+
+class Standardize(nn.Module):
+    """Subtracts each descriptor's mean over images and divides by its deviation; folds into W1 afterwards.
+
+    The descriptor of ReLU outputs varies little beside its mean, so that without this the bias decides alone and
+    gates come out the same for every image (docs/log.md).
+    """
+
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, size: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("var", torch.ones(size))
+
+    def forward(self, d: Tensor) -> Tensor:  # (N, C_in) -> (N, C_in)
+        """Batch statistics while training on more than one image, running statistics otherwise."""
+        use_batch = self.training and len(d) > 1
+        return F.batch_norm(d, self.mean, self.var, training=use_batch, momentum=self.momentum, eps=self.eps)
+
+
+class PredictedSaliency(nn.Module):
+    """Eq. 8, from the layer's input: sample-adaptive.
+
+    ``bias`` is what every saliency starts from; with ``start`` = 0 it is exactly that, so that inserting the module
+    does not change the network. ``None`` gives the paper's bias-free predictor.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        reduction: int,
+        bias: float | None,
+        start: float,
+        standardize: bool,
+    ) -> None:
+        super().__init__()
+        hidden = max(1, out_channels // reduction)
+        self.standardize = Standardize(in_channels) if standardize else nn.Identity()
+        self.w1 = nn.Linear(in_channels, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, out_channels, bias=bias is not None)
+        with torch.no_grad():
+            self.w2.weight.mul_(start)
+            if bias is not None:
+                self.w2.bias.fill_(bias)
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of the two layers for one image (the mean over positions comes on top)."""
+        return self.w1.weight.numel() + self.w2.weight.numel()
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
+        """The saliency of each output channel, in float32 under autocast too: decisions must not depend on rounding."""
+        with torch.autocast(x.device.type, enabled=False):
+            d = self.standardize(descriptor(x))  # (N, C_in)
+            s: Tensor = self.w2(F.relu(self.w1(d)))  # (N, C_out)
+            return s
+
+
+class StaticSaliency(nn.Module):
+    """The STATIC ablation (paper 5.1): eq. 8 from one learned vector, so that every image gets the same saliencies."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, *, reduction: int, bias: float | None, start: float
+    ) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(torch.full((1, in_channels), 0.5))
+        self.predict = PredictedSaliency(
+            in_channels, out_channels, reduction=reduction, bias=bias, start=start, standardize=False
+        )
+
+    @property
+    def flops(self) -> int:
+        """Nothing at inference: the saliencies are constants."""
+        return 0
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
+        """The same saliencies for each of the N images."""
+        s: Tensor = self.predict(self.vector)
+        return s.expand(len(x), -1)

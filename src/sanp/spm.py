@@ -1,0 +1,103 @@
+"""The Saliency-and-Pruning Module (paper 3.1): the layer's input to a saliency and a 0/1 decision for each output."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from sanp.binarize import SemanticHashing, hard_decision
+from sanp.errors import SanpError
+from sanp.record import Gates
+from sanp.saliency import PredictedSaliency
+
+
+@dataclass(frozen=True, kw_only=True)
+class SPMConfig:
+    """What every Saliency-and-Pruning Module is made of."""
+
+    reduction: int = 4
+    """r: the hidden layer has C_out / r units"""
+    bias: float | None = 1.0
+    """what every saliency starts from; none gives the paper's predictor without a bias"""
+    start: float = 0.0
+    """scale of W2 at the start; at 0 with a bias of 1, inserting the modules does not change the network"""
+    standardize: bool = True
+    """subtract each descriptor's mean over images and divide by its deviation, so that the image can decide"""
+    noise: float = 0.1
+    """deviation of the Gaussian noise on saliencies in training (paper: 1)"""
+    soft_share: float = 0.2
+    """share of samples whose soft gates go forward in training (paper: 0.5)"""
+    per: Literal["sample", "element"] = "sample"
+    """draw the soft-or-hard coin for a whole sample or for every channel of it"""
+    group: int = 1
+    """so many neighbouring channels decide together"""
+
+    def __post_init__(self) -> None:
+        if self.reduction < 1:
+            raise SanpError(
+                f"reduction {self.reduction} must be at least 1: the hidden layer has C_out / reduction units"
+            )
+        if self.noise < 0:
+            raise SanpError(f"noise {self.noise} must not be negative: it is a standard deviation")
+        if not 0 <= self.soft_share <= 1:
+            raise SanpError(f"soft_share {self.soft_share} must be in [0, 1]: it is a share of the samples")
+        if self.per not in ("sample", "element"):
+            raise SanpError(f"per {self.per!r} is not known: choose sample or element")
+        if self.group < 1:
+            raise SanpError(f"group {self.group} must be at least 1: it is a number of channels")
+
+
+class SPM(nn.Module):
+    """A saliency and a binarizer, composed; ``threshold`` moves the decision (0 as trained, see ``set_budget``)."""
+
+    threshold: Tensor
+
+    def __init__(self, saliency: nn.Module, binarize: nn.Module, *, group: int = 1) -> None:
+        super().__init__()
+        self.saliency = saliency
+        self.binarize = binarize
+        self.group = group
+        self.register_buffer("threshold", torch.zeros(()))
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of the prediction for one image, without the mean over positions."""
+        return int(self.saliency.flops)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Gates:  # (N, C_in, ...)
+        """What to do with each output channel for each sample."""
+        saliency = self.saliency(x)  # (N, C_out)
+        score = self._grouped(saliency - self.threshold)
+        applied = self.binarize(score)
+        if not self.training:
+            decision = applied
+        elif isinstance(self.binarize, SemanticHashing):
+            decision = hard_decision(score)
+        else:
+            decision = applied.detach()
+        return Gates(saliency, self._each(decision), self._each(applied))
+
+    def _grouped(self, score: Tensor) -> Tensor:
+        """The mean score of every group of neighbouring channels."""
+        if self.group == 1:
+            return score
+        return score.reshape(len(score), -1, self.group).mean(2)  # (N, C_out / group)
+
+    def _each(self, decision: Tensor) -> Tensor:
+        """A group's decision for each of its channels."""
+        return decision if self.group == 1 else decision.repeat_interleave(self.group, dim=1)
+
+
+def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
+    """The SPM that SANP puts into a convolution."""
+    saliency = PredictedSaliency(
+        in_channels,
+        out_channels,
+        reduction=config.reduction,
+        bias=config.bias,
+        start=config.start,
+        standardize=config.standardize,
+    )
+    binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
+    return SPM(saliency, binarize, group=config.group if out_channels % config.group == 0 else 1)
