@@ -1,0 +1,55 @@
+"""Builds the native engine beside the package; without a working compiler the package installs without it."""
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+NATIVE = Path("src/sanp/engine/native")
+SOURCES = ["api", "execute", "place", "read", "run"]
+FLAGS = ["-std=c++17", "-O3", "-g0", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", "-Wno-psabi", "-Wno-unknown-pragmas"]
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+KERNELS: dict[str, list[str]] = {"plain": []}
+if X86:
+    KERNELS["avx2"] = ["-mavx2", "-mfma"]
+    KERNELS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"]
+if X86 and os.environ.get("SANP_BUILD_WIDE"):  # sixteen lanes without AVX-512, for tests; -O1 compiles in seconds
+    KERNELS["wide"] = ["-mavx2", "-mfma", "-O1"]
+
+
+class BuildNative(build_ext):
+    """Compiles every instruction set's kernels with its own flags into one shared library without a Python ABI."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile and link; a failure is told and leaves the portable path."""
+        try:
+            self._compile(ext)
+        except Exception as error:
+            print(f"sanp: the native engine was not built ({error}); sanp.compile will run in torch", file=sys.stderr)
+
+    def _compile(self, ext: Extension) -> None:
+        defines: list[tuple[str, str | None]] = [(f"SANP_WITH_{name.upper()}", None) for name in KERNELS]
+        units = [(name, list[str]()) for name in SOURCES]
+        units += [(f"kernels_{name}", flags) for name, flags in KERNELS.items()]
+        extra = os.environ.get("SANP_CXXFLAGS", "").split()
+        objects: list[str] = []
+        for name, flags in units:
+            objects += self.compiler.compile(
+                [str(NATIVE / f"{name}.cpp")],
+                output_dir=self.build_temp,
+                macros=defines,
+                extra_postargs=[*FLAGS, *flags, *extra],
+                depends=[str(header) for header in NATIVE.glob("*.hpp")],
+            )
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.compiler.link_shared_object(objects, str(target), extra_postargs=["-pthread", *extra], target_lang="c++")
+
+
+setup(
+    ext_modules=[Extension("sanp.engine._native", [str(NATIVE / "api.cpp")], language="c++", optional=True)],
+    cmdclass={"build_ext": BuildNative},
+)

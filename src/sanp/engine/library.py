@@ -1,0 +1,152 @@
+"""The native library: found beside the package, loaded once, called through a plain C interface."""
+
+import ctypes
+import functools
+import os
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_long, c_void_p
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sanp.errors import SanpError
+
+ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4")
+"""how a convolution can be computed, in the order of their numbers"""
+
+_ROOM = 512
+
+
+class Unavailable(Exception):
+    """The native library is not there; the message says why."""
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """The library, or :class:`Unavailable`. SANP_NATIVE may name another file, or be ``off``."""
+    named = os.environ.get("SANP_NATIVE")
+    if named == "off":
+        raise Unavailable("SANP_NATIVE is off")
+    found = [Path(named)] if named else sorted(Path(__file__).parent.glob("_native*.so"))
+    if not found:
+        raise Unavailable("the package was installed without a C++ compiler")
+    try:
+        library = ctypes.CDLL(str(found[0]))
+    except OSError as error:
+        raise Unavailable(f"{found[0].name} cannot be loaded ({error})") from error
+    message = (c_char_p, c_long)
+    library.sanp_create.argtypes = [c_void_p, c_long, c_void_p, c_long, POINTER(c_void_p), *message]
+    library.sanp_free.argtypes = [c_void_p]
+    library.sanp_free.restype = None
+    library.sanp_run.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, c_void_p, c_void_p, c_void_p, *message]
+    library.sanp_algorithms.argtypes = [c_void_p, c_int]
+    library.sanp_choose.argtypes = [c_void_p, c_int, c_int, *message]
+    library.sanp_settle.argtypes = [c_void_p]
+    library.sanp_settle.restype = None
+    library.sanp_arena_bytes.argtypes = [c_void_p]
+    library.sanp_arena_bytes.restype = c_long
+    library.sanp_operators.argtypes = [c_void_p]
+    library.sanp_gates.argtypes = [c_void_p]
+    library.sanp_isa.argtypes = [c_void_p]
+    library.sanp_isa.restype = c_char_p
+    return library
+
+
+class NativeProgram:
+    """A program inside the library; freed with this object."""
+
+    def __init__(
+        self,
+        code: Sequence[int],
+        data: NDArray[np.float32],
+        inputs: list[tuple[int, ...]],
+        outputs: list[tuple[int, ...]],
+    ) -> None:
+        self._library = load()
+        self._handle = c_void_p()
+        self.inputs, self.outputs = inputs, outputs
+        numbers = np.asarray(code, dtype=np.int64)
+        with _Message() as message:
+            message.check(
+                self._library.sanp_create(
+                    numbers.ctypes.data, numbers.size, data.ctypes.data, data.size, byref(self._handle), *message.room
+                )
+            )
+        self.operators: int = self._library.sanp_operators(self._handle)
+        self.gates: int = self._library.sanp_gates(self._handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.sanp_free(self._handle)
+
+    @property
+    def instruction_set(self) -> str:
+        """The kernels that were picked for this machine: avx512, avx2 or plain."""
+        name: bytes = self._library.sanp_isa(self._handle)
+        return name.decode()
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory that one running call takes beside the weights."""
+        return int(self._library.sanp_arena_bytes(self._handle))
+
+    def run(
+        self,
+        inputs: Sequence[NDArray[np.float32]],
+        threads: int,
+        *,
+        seconds: NDArray[np.float64] | None = None,
+        live: NDArray[np.int32] | None = None,
+    ) -> tuple[list[NDArray[np.float32]], NDArray[np.bool_]]:
+        """The outputs of every sample, and which samples held only finite numbers."""
+        samples = len(inputs[0])
+        outputs = [np.empty((samples, *shape), np.float32) for shape in self.outputs]
+        finite = np.ones(samples, np.bool_)
+        given = (c_void_p * len(inputs))(*[x.ctypes.data for x in inputs])
+        wanted = (c_void_p * len(outputs))(*[y.ctypes.data for y in outputs])
+        with _Message() as message:
+            message.check(
+                self._library.sanp_run(
+                    self._handle,
+                    given,
+                    wanted,
+                    samples,
+                    threads,
+                    None if seconds is None else seconds.ctypes.data,
+                    None if live is None else live.ctypes.data,
+                    finite.ctypes.data,
+                    *message.room,
+                )
+            )
+        return outputs, finite
+
+    def algorithms(self, operator: int) -> list[int]:
+        """Which of :data:`ALGORITHMS` an operator has; none if it is not a convolution."""
+        bits: int = self._library.sanp_algorithms(self._handle, operator)
+        return [] if bits < 0 else [i for i in range(len(ALGORITHMS)) if bits >> i & 1]
+
+    def choose(self, operator: int, algorithm: int) -> None:
+        """Sets how a convolution is computed. Not while the program runs."""
+        with _Message() as message:
+            message.check(self._library.sanp_choose(self._handle, operator, algorithm, *message.room))
+
+    def settle(self) -> None:
+        """Frees the weights of the algorithms that were not chosen."""
+        self._library.sanp_settle(self._handle)
+
+
+class _Message:
+    """Room for what the library says when it refuses."""
+
+    def __enter__(self) -> "_Message":
+        self._buffer = ctypes.create_string_buffer(_ROOM)
+        self.room: tuple[ctypes.Array[c_char], int] = (self._buffer, _ROOM)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def check(self, status: int) -> None:
+        if status != 0:
+            raise SanpError(f"the native engine refused: {self._buffer.value.decode(errors='replace')}")

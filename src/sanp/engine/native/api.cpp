@@ -1,0 +1,130 @@
+// The plain C interface that Python loads. Functions give 0, or -1 and a message.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "program.hpp"
+
+namespace sanp {
+
+extern const Kernels kernels_plain;
+#ifdef SANP_WITH_AVX2
+extern const Kernels kernels_avx2;
+#endif
+#ifdef SANP_WITH_AVX512
+extern const Kernels kernels_avx512;
+#endif
+#ifdef SANP_WITH_WIDE
+extern const Kernels kernels_wide;
+#endif
+
+namespace {
+
+std::vector<const Kernels*> usable_kernels() {
+  std::vector<const Kernels*> found;
+#ifdef SANP_WITH_AVX512
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
+    found.push_back(&kernels_avx512);
+#endif
+#ifdef SANP_WITH_AVX2
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    found.push_back(&kernels_avx2);
+#ifdef SANP_WITH_WIDE
+    found.push_back(&kernels_wide);
+#endif
+  }
+#endif
+  found.push_back(&kernels_plain);
+  return found;
+}
+
+}  // namespace
+
+const Kernels* best_kernels() { return usable_kernels().front(); }
+
+const Kernels* kernels_named(const std::string& name) {
+  std::string names;
+  for (const Kernels* k : usable_kernels()) {
+    if (name == k->name) return k;
+    names += std::string(names.empty() ? "" : ", ") + k->name;
+  }
+  throw Error("SANP_ISA is " + name + ": choose one of " + names);
+}
+
+}  // namespace sanp
+
+using namespace sanp;
+
+namespace {
+
+template <class Work>
+int guarded(char* message, long room, Work work) {
+  try {
+    work();
+    return 0;
+  } catch (const std::exception& e) {
+    if (message && room > 0) std::snprintf(message, (size_t)room, "%s", e.what());
+    return -1;
+  }
+}
+
+ConvOp& conv_at(Program& p, int op) {
+  if (op < 0 || op >= (int)p.ops.size() || !std::holds_alternative<ConvOp>(p.ops[op].kind))
+    throw Error("operator " + std::to_string(op) + " is not a convolution");
+  return std::get<ConvOp>(p.ops[op].kind);
+}
+
+}  // namespace
+
+extern "C" {
+
+int sanp_create(const int64_t* code, long count, const float* data, long floats, Program** out, char* message,
+                long room) {
+  return guarded(message, room, [&] {
+    const char* wanted = std::getenv("SANP_ISA");
+    *out = read_program(code, count, data, floats, wanted ? kernels_named(wanted) : best_kernels()).release();
+  });
+}
+
+void sanp_free(Program* p) { delete p; }
+
+int sanp_run(Program* p, const float* const* in, float* const* out, long samples, int threads, double* seconds,
+             int* live, char* finite, char* message, long room) {
+  return guarded(message, room, [&] {
+    if (samples < 0 || threads < 1 || threads > 1024) throw Error("a call wants samples and 1 to 1024 threads");
+    if (samples > 0) run_program(*p, in, out, samples, threads, {seconds, live, finite});
+  });
+}
+
+// Which algorithms an operator can run, as bits; -1 if it is not a convolution.
+int sanp_algorithms(Program* p, int op) {
+  if (op < 0 || op >= (int)p->ops.size()) return -1;
+  auto* c = std::get_if<ConvOp>(&p->ops[op].kind);
+  if (!c) return -1;
+  return 1 | (c->conv.winograd2 ? 2 : 0) | (c->conv.winograd4 ? 4 : 0);
+}
+
+int sanp_choose(Program* p, int op, int algorithm, char* message, long room) {
+  return guarded(message, room, [&] {
+    ConvOp& c = conv_at(*p, op);
+    if (algorithm < 0 || algorithm >= (int)Algorithm::count || !(sanp_algorithms(p, op) >> algorithm & 1))
+      throw Error("this convolution has no such algorithm");
+    c.algorithm = (Algorithm)algorithm;
+  });
+}
+
+// Gives back the weights of the algorithms that were not chosen.
+void sanp_settle(Program* p) {
+  for (Op& op : p->ops)
+    if (auto* c = std::get_if<ConvOp>(&op.kind)) drop_unused_weights(*p, *c);
+}
+
+long sanp_arena_bytes(const Program* p) { return (p->arena * p->chunk + p->scratch) * (long)sizeof(float); }
+
+int sanp_operators(const Program* p) { return (int)p->ops.size(); }
+int sanp_gates(const Program* p) { return (int)p->gate_channels.size(); }
+const char* sanp_isa(const Program* p) { return p->kernels->name; }
+
+}  // extern "C"

@@ -1,0 +1,138 @@
+// The register block: T output channels by P vectors of pixels, summed over the live input channels and the taps.
+// A weight is read where it lies, at [out][in], and multiplied with whole vectors of pixels.
+#include "expand.hpp"
+
+namespace SANP_NAMESPACE {
+
+#if SANP_REGISTERS >= 32
+constexpr int kMaxVectors = 4;
+constexpr int kMaxChannels[kMaxVectors + 1] = {0, 20, 12, 8, 6};
+#else
+constexpr int kMaxVectors = 4;
+constexpr int kMaxChannels[kMaxVectors + 1] = {0, 12, 6, 4, 3};
+#endif
+constexpr int kMostChannels = kMaxChannels[1];
+
+struct Block {
+  const float* in;        // the first pixel of the first live channel
+  long in_stride;         // floats from one live channel to the next
+  int in_count;
+  const int* in_channel;  // the channel numbers that the weights know
+  const long* tap;        // offsets of the taps
+  int taps;
+  const float* const* weight;  // a row for each of the T output channels
+  float* const* out;
+  int out_offset;
+  int last;               // pixels in the last vector
+  const float* bias;      // null: sums are stored as they are
+  const float* scale;
+  const float* const* residual;
+  bool relu;
+};
+
+template <int T, int P>
+static inline void finish(const Block& b, vf (&sum)[T][P]) {
+  for (int t = 0; t < T; t++)
+    for (int p = 0; p < P; p++) {
+      vf v = sum[t][p];
+      const int at = b.out_offset + p * L;
+      if (b.bias) {
+        v = v * b.scale[t];
+        if (b.residual[t]) v = v + load(b.residual[t] + at);
+        if (b.relu) v = relu(v);
+      }
+      if (p == P - 1 && b.last < L)
+        store_first(b.out[t] + at, v, b.last);
+      else
+        store(b.out[t] + at, v);
+    }
+}
+
+// K taps; 0: as many as the block says.
+template <int T, int P, int K>
+static void run_block(const Block& b) {
+  vf sum[T][P];
+  const float* w[T];
+#pragma GCC unroll 32
+  for (int t = 0; t < T; t++) {
+    w[t] = b.weight[t];
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) sum[t][p] = b.bias ? splat(b.bias[t]) : vf{};
+  }
+  const int taps = K ? K : b.taps;
+  const float* plane = b.in;
+  for (int a = 0; a < b.in_count; a++, plane += b.in_stride) {
+    const long column = (long)b.in_channel[a] * taps;
+#pragma GCC unroll 9
+    for (int k = 0; k < taps; k++) {
+      const float* pixels = plane + (K == 1 ? 0 : b.tap[k]);
+      vf x[P];
+#pragma GCC unroll 8
+      for (int p = 0; p < P; p++) x[p] = load(pixels + p * L);
+#pragma GCC unroll 32
+      for (int t = 0; t < T; t++) {
+        const vf weight = splat(w[t][column + k]);
+#pragma GCC unroll 8
+        for (int p = 0; p < P; p++) sum[t][p] += weight * x[p];
+      }
+    }
+  }
+  finish<T, P>(b, sum);
+}
+
+typedef void (*BlockFunction)(const Block&);
+
+template <int P, int K, int T = kMaxChannels[P]>
+struct Row {
+  static void put(BlockFunction* f) {
+    f[T] = run_block<T, P, K>;
+    Row<P, K, T - 1>::put(f);
+  }
+};
+template <int P, int K>
+struct Row<P, K, 0> {
+  static void put(BlockFunction*) {}
+};
+
+// By number of taps (1, 9, any), vectors and channels.
+struct BlockTable {
+  BlockFunction at[3][kMaxVectors + 1][kMostChannels + 1];
+  template <int K>
+  void put(int k) {
+    Row<1, K>::put(at[k][1]);
+    Row<2, K>::put(at[k][2]);
+    Row<3, K>::put(at[k][3]);
+    Row<4, K>::put(at[k][4]);
+  }
+  BlockTable() {
+    put<1>(0);
+    put<9>(1);
+    put<0>(2);
+  }
+  const auto& taps(int n) const { return at[n == 1 ? 0 : n == 9 ? 1 : 2]; }
+};
+static const BlockTable kBlocks;
+
+// Vectors in a block. A block of t channels by q vectors costs, in half cycles, its multiplications, its loads, or what
+// the second-level cache needs for the pixels: measured on Zen 3, whichever is the most.
+static inline int choose_vectors(int vectors, int channels) {
+  int best = 1;
+  double best_cost = 1e30;
+  for (int p = 1; p <= kMaxVectors; p++) {
+    const int blocks = (channels + kMaxChannels[p] - 1) / kMaxChannels[p];
+    const double t = (double)channels / blocks;
+    double cost = 0;
+    for (int v = 0; v < vectors; v += p) {
+      const int q = at_most(p, vectors - v);
+      double most = t * q;
+      if (1.23 * (t + q) > most) most = 1.23 * (t + q);
+      if (4.5 * q > most) most = 4.5 * q;
+      cost += most;
+    }
+    cost *= blocks;
+    if (cost < best_cost * .999) best_cost = cost, best = p;
+  }
+  return best;
+}
+
+}  // namespace SANP_NAMESPACE

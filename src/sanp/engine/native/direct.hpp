@@ -1,0 +1,153 @@
+// Direct convolution of the live channels: any kernel, stride, padding, dilation and number of groups.
+#include "block.hpp"
+
+namespace SANP_NAMESPACE {
+
+constexpr long kBandFloats = 64 * 1024;  // copies of one band of rows: half of a 512 KiB second-level cache
+
+static inline bool reads_in_place(const Window& w) {
+  return w.taps() == 1 && w.stride_y == 1 && w.stride_x == 1 && w.pad_y == 0 && w.pad_x == 0;
+}
+
+constexpr int kFewPixels = 4 * L;  // a band is not cut smaller than this: blocks would run empty
+
+// Output rows that are computed together, a multiple of what makes whole vectors where that is possible.
+static inline int band_rows(const Window& w, int channels, int share, bool in_place) {
+  int rows = w.out_height;
+  if (share > 1) rows = (rows + share - 1) / share;
+  if (!in_place)
+    while (rows > 1 && rows * w.out_width > kFewPixels && plan_copies(w, 0, rows).channel * channels > kBandFloats)
+      rows = (rows + 1) / 2;
+  if (rows == w.out_height) return rows;
+  int whole = 1;
+  while (whole * w.out_width % L != 0) whole *= 2;
+  return rows > whole ? rows / whole * whole : rows;
+}
+
+static long direct_scratch(const Conv& c) {
+  if (reads_in_place(c.window)) return 0;
+  const int channels = c.in_channels / c.groups;
+  const int fewest = at_least(1, at_most(c.window.out_height, kFewPixels / c.window.out_width));
+  const long smallest = plan_copies(c.window, 0, fewest).channel * channels;
+  return (smallest > kBandFloats ? smallest : kBandFloats) + 2 * L;
+}
+
+// The live channels of one group: positions [begin, end) of an ascending list.
+static inline void group_range(const int* list, int count, int low, int high, int& begin, int& end) {
+  while (begin < count && list[begin] < low) begin++;
+  end = begin;
+  while (end < count && list[end] < high) end++;
+}
+
+struct Band {
+  const float* in;
+  long in_stride;
+  int in_count;
+  const int* in_channel;
+  long tap[kMostTaps];
+  int first_pixel, pixels;
+};
+
+// Every output channel of the range [from, to) over one band.
+static void convolve_band(const Conv& c, const Band& band, const Outputs& out, int from, int to) {
+  const int taps = c.window.taps();
+  const int vectors = (band.pixels + L - 1) / L;
+  const int per_block = choose_vectors(vectors, to - from);
+  const auto& table = kBlocks.taps(taps);
+  const float* weight[kMostChannels];
+  float bias[kMostChannels];
+  Block b{};
+  b.in_stride = band.in_stride;
+  b.in_count = band.in_count;
+  b.in_channel = band.in_channel;
+  b.tap = band.tap;
+  b.taps = taps;
+  b.weight = weight;
+  b.bias = bias;
+  b.relu = c.act.kind == Act::relu;
+  const int blocks = (to - from + kMaxChannels[per_block] - 1) / kMaxChannels[per_block];
+  for (int n = 0, j = from; n < blocks; n++) {
+    const int T = (to - j + (blocks - n) - 1) / (blocks - n);
+    for (int t = 0; t < T; t++) {
+      weight[t] = c.weight + out.channel[j + t] * c.row;
+      bias[t] = c.bias[out.channel[j + t]];
+    }
+    b.out = out.plane + j;
+    b.scale = out.scale + j;
+    b.residual = out.residual + j;
+    for (int v = 0; v < vectors; v += per_block) {
+      const int P = at_most(per_block, vectors - v);
+      b.in = band.in + v * L;
+      b.out_offset = band.first_pixel + v * L;
+      b.last = at_most(L, band.pixels - (v + P - 1) * L);
+      table[P][T](b);
+    }
+    j += T;
+  }
+}
+
+// The activations that the register block does not know, over what one band has written.
+static void activate_band(const Conv& c, const Band& band, const Outputs& out, int from, int to) {
+  if (c.act.kind == Act::none || c.act.kind == Act::relu) return;
+  for (int j = from; j < to; j++) {
+    float* p = out.plane[j] + band.first_pixel;
+    int i = 0;
+    for (; i + L <= band.pixels; i += L) store(p + i, apply(c.act, out.channel[j], load(p + i)));
+    if (i < band.pixels) {
+      vf v{};
+      for (int k = i; k < band.pixels; k++) v[k - i] = p[k];
+      store_first(p + i, apply(c.act, out.channel[j], v), band.pixels - i);
+    }
+  }
+}
+
+// Threads share the bands of rows if there are enough of them, and the output channels otherwise.
+static void direct(const Conv& c, const Map& in, const Outputs& out, Scratch scratch, Share share, int* local) {
+  const Window& w = c.window;
+  const int in_group = c.in_channels / c.groups, out_group = c.out_channels / c.groups;
+  const bool in_place = reads_in_place(w);
+  const bool by_rows = share.size > 1 && (w.out_height >= 4 * share.size || c.groups > 1);
+  Band band;
+  int in_begin = 0, in_end = 0, out_begin = 0, out_end = 0;
+  for (int g = 0; g < c.groups; g++) {
+    group_range(in.index, in.live, g * in_group, (g + 1) * in_group, in_begin, in_end);
+    group_range(out.channel, out.count, g * out_group, (g + 1) * out_group, out_begin, out_end);
+    const int count = out_end - out_begin;
+    if (count > 0) {
+      int from = out_begin, to = out_end;
+      if (share.size > 1 && !by_rows) {
+        from = out_begin + count * share.rank / share.size;
+        to = out_begin + count * (share.rank + 1) / share.size;
+      }
+      for (int a = in_begin; a < in_end; a++) local[a - in_begin] = in.index[a] - g * in_group;
+      band.in_count = in_end - in_begin;
+      band.in_channel = local;
+      const int rows = band_rows(w, at_least(band.in_count, 1), by_rows ? share.size : 1, in_place);
+      for (int y = 0, n = 0; y < w.out_height; y += rows, n++) {
+        if (by_rows && n % share.size != share.rank) continue;
+        const int here = at_most(rows, w.out_height - y);
+        band.first_pixel = y * w.out_width;
+        band.pixels = here * w.out_width;
+        if (in_place) {
+          band.in = in.data + in_begin * in.stride + band.first_pixel;
+          band.in_stride = in.stride;
+          band.tap[0] = 0;
+        } else {
+          const Copies copies = plan_copies(w, y, here);
+          for (int a = in_begin; a < in_end; a++)
+            expand_plane(w, copies, in.data + a * in.stride, scratch.floats + (a - in_begin) * copies.channel, 0.f);
+          for (int ky = 0; ky < w.kernel_y; ky++)
+            for (int kx = 0; kx < w.kernel_x; kx++) band.tap[ky * w.kernel_x + kx] = tap_offset(w, copies, ky, kx);
+          band.in = scratch.floats;
+          band.in_stride = copies.channel;
+        }
+        convolve_band(c, band, out, from, to);
+        activate_band(c, band, out, from, to);
+      }
+    }
+    in_begin = in_end;
+    out_begin = out_end;
+  }
+}
+
+}  // namespace SANP_NAMESPACE

@@ -1,0 +1,151 @@
+// Tap-ready copies: a plane is written once for every column of the window, its rows sorted by their phase under the
+// stride, so that every tap of every output pixel is a plain load at one distance from the pixel's own number.
+#include "vec.hpp"
+
+namespace SANP_NAMESPACE {
+
+static inline int at_most(int a, int b) { return a < b ? a : b; }
+static inline int at_least(int a, int b) { return a > b ? a : b; }
+
+// Where the copies for output rows [first, first + rows) lie. Tap (y, x) of pixel i is at offset(y, x) + i.
+struct Copies {
+  int first, rows, phases, phase_rows;
+  long copy, channel;  // floats from one column's copy to the next, and from one channel to the next
+};
+
+static inline Copies plan_copies(const Window& w, int first, int rows) {
+  const int reach = (w.kernel_y - 1) * w.dilation_y;
+  Copies c;
+  c.first = first;
+  c.rows = rows;
+  c.phases = at_most(w.stride_y, reach + 1);
+  c.phase_rows = rows + reach / w.stride_y;
+  // A vector may be written past the last row. Odd numbers of cache lines spread copies and channels over L1's sets.
+  c.copy = (((long)c.phases * c.phase_rows * w.out_width + L + 15) / 16 | 1) * 16;
+  c.channel = (c.copy * w.kernel_x / 16 | 1) * 16;
+  return c;
+}
+
+static inline long tap_offset(const Window& w, const Copies& c, int y, int x) {
+  const int down = y * w.dilation_y;
+  return x * c.copy + ((long)(down % w.stride_y) * c.phase_rows + down / w.stride_y) * w.out_width;
+}
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SANP_SHUFFLE 1
+#endif
+#endif
+
+#ifdef SANP_SHUFFLE
+#if SANP_LANES == 4
+#define SANP_EVEN 0, 2, 4, 6
+#define SANP_LOW 0, 4, 1, 5
+#define SANP_HIGH 2, 6, 3, 7
+#elif SANP_LANES == 8
+#define SANP_EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define SANP_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define SANP_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define SANP_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define SANP_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define SANP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#endif
+static inline vf even_lanes(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_EVEN); }
+static inline vf interleave_low(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_LOW); }
+static inline vf interleave_high(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_HIGH); }
+#else
+static inline vf even_lanes(vf a, vf b) {
+  vf r;
+  for (int i = 0; i < L; i++) r[i] = 2 * i < L ? a[2 * i] : b[2 * i - L];
+  return r;
+}
+static inline vf interleave_low(vf a, vf b) {
+  vf r;
+  for (int i = 0; i < L; i++) r[i] = i % 2 ? b[i / 2] : a[i / 2];
+  return r;
+}
+static inline vf interleave_high(vf a, vf b) {
+  vf r;
+  for (int i = 0; i < L; i++) r[i] = i % 2 ? b[L / 2 + i / 2] : a[L / 2 + i / 2];
+  return r;
+}
+#endif
+
+// out[i] = in[i * step] for i < count. Up to a vector more is written, and up to `step` vectors more are read.
+template <int Step>
+static inline void copy_strided(const float* in, float* out, int count, int step) {
+  if constexpr (Step == 1) {
+    for (int i = 0; i < count; i += L) store(out + i, load(in + i));
+  } else if constexpr (Step == 2) {
+    for (int i = 0; i < count; i += L) store(out + i, even_lanes(load(in + 2 * i), load(in + 2 * i + L)));
+  } else if constexpr (Step == 4) {
+    for (int i = 0; i < count; i += L) {
+      const float* p = in + 4 * i;
+      store(out + i, even_lanes(even_lanes(load(p), load(p + L)), even_lanes(load(p + 2 * L), load(p + 3 * L))));
+    }
+  } else {
+    for (int i = 0; i < count; i++) out[i] = in[(long)i * step];
+  }
+}
+
+// One or two elements as a rule: the empty statement keeps the compiler from making vectors of them.
+static inline void fill(float* out, int count, float value) {
+  for (int i = 0; i < count; i++) {
+    out[i] = value;
+    asm volatile("");
+  }
+}
+
+constexpr int kMostTaps = 1024;
+
+// Which output columns a window's column finds inside the map: [low, high), the first of them at `start`.
+struct Column {
+  int low, high;
+  long start;
+};
+
+// Rows are written in rising order of address, so what a vector writes past its row is overwritten by the next one.
+template <int Step>
+static void expand_rows(const Window& w, const Copies& c, const Column* columns, const float* plane, float* out,
+                        float edge) {
+  for (int phase = 0; phase < c.phases; phase++)
+    for (int j = 0; j < c.phase_rows; j++, out += w.out_width) {
+      const int y = (c.first + j) * w.stride_y + phase - w.pad_y;
+      const bool inside = y >= 0 && y < w.height;
+      const float* from = plane + (long)y * w.width;
+      float* to = out;
+      for (int x = 0; x < w.kernel_x; x++, to += c.copy) {
+        const Column& col = columns[x];
+        if (!inside || col.low >= col.high) {
+          for (int i = 0; i < w.out_width; i += L) store(to + i, splat(edge));
+          continue;
+        }
+        copy_strided<Step>(from + col.start, to + col.low, col.high - col.low, w.stride_x);
+        fill(to, col.low, edge);
+        fill(to + col.high, w.out_width - col.high, edge);
+      }
+    }
+}
+
+static void expand_plane(const Window& w, const Copies& c, const float* plane, float* out, float edge) {
+  Column columns[kMostTaps];
+  for (int x = 0; x < w.kernel_x; x++) {
+    const int shift = x * w.dilation_x - w.pad_x;  // input column of output column 0
+    const int past = shift >= w.width ? 0 : (w.width - 1 - shift) / w.stride_x + 1;
+    columns[x].low = shift < 0 ? (-shift + w.stride_x - 1) / w.stride_x : 0;
+    columns[x].high = at_most(past, w.out_width);
+    columns[x].start = (long)columns[x].low * w.stride_x + shift;
+  }
+  switch (w.stride_x) {
+    case 1: return expand_rows<1>(w, c, columns, plane, out, edge);
+    case 2: return expand_rows<2>(w, c, columns, plane, out, edge);
+    case 4: return expand_rows<4>(w, c, columns, plane, out, edge);
+    default: return expand_rows<0>(w, c, columns, plane, out, edge);
+  }
+}
+
+// Floats that copy_strided may read past the end of a plane.
+constexpr int kReadPast = 4 * L + 16;
+
+}  // namespace SANP_NAMESPACE

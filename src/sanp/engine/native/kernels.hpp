@@ -1,0 +1,47 @@
+// The table of kernels of one instruction set; the files kernels_*.cpp compile this with different flags.
+#include "gate.hpp"
+
+namespace SANP_NAMESPACE {
+
+static long conv_scratch(const Conv& c, Algorithm algorithm) {
+  const long index = c.in_channels + 16;
+  switch (algorithm) {
+    case Algorithm::winograd2: return index + winograd_scratch<2>(c);
+    case Algorithm::winograd4: return index + winograd_scratch<4>(c);
+    default: return index + direct_scratch(c);
+  }
+}
+
+static void conv(const Conv& c, Algorithm algorithm, const Map& in, const Outputs& out, Scratch scratch, Share share) {
+  int* local = reinterpret_cast<int*>(scratch.floats);
+  const long index = (c.in_channels + 15) / 16 * 16;
+  scratch.floats += index;
+  scratch.capacity -= index;
+  switch (algorithm) {
+    case Algorithm::winograd2: return winograd<2>(c, in, out, scratch, share);
+    case Algorithm::winograd4: return winograd<4>(c, in, out, scratch, share);
+    default: return direct(c, in, out, scratch, share, local);
+  }
+}
+
+}  // namespace SANP_NAMESPACE
+
+namespace sanp {
+extern const Kernels SANP_TABLE;
+const Kernels SANP_TABLE = {
+    SANP_NAME,
+    SANP_LANES,
+    SANP_NAMESPACE::conv_scratch,
+    SANP_NAMESPACE::conv,
+    SANP_NAMESPACE::gate,
+    SANP_NAMESPACE::pool_scratch,
+    SANP_NAMESPACE::pool,
+    SANP_NAMESPACE::linear,
+    SANP_NAMESPACE::activate,
+    SANP_NAMESPACE::add,
+    SANP_NAMESPACE::multiply,
+    SANP_NAMESPACE::affine,
+    SANP_NAMESPACE::sum,
+    SANP_NAMESPACE::all_finite,
+};
+}  // namespace sanp

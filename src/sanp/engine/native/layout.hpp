@@ -1,0 +1,125 @@
+// What the kernels of every instruction set share: the compact feature map and the parameters of each operator.
+#pragma once
+
+namespace sanp {
+
+// A feature map of one sample. Only `live` of its `channels` planes exist; plane j belongs to channel index[j]
+// (ascending). A channel that is not listed is zero everywhere.
+struct Map {
+  float* data;
+  long stride;  // floats from one plane to the next
+  int channels, height, width;
+  int live;
+  int* index;
+  int pixels() const { return height * width; }
+  bool dense() const { return live == channels; }
+};
+
+enum class Act : int {
+  none, relu, clip, leaky, silu, gelu, gelu_tanh, hardswish, hardsigmoid, sigmoid, tanh, prelu, elu, count
+};
+
+struct Activation {
+  Act kind = Act::none;
+  float a = 0, b = 0;            // clip: lowest and highest; leaky: slope; elu: alpha
+  const float* slope = nullptr;  // prelu: one a channel
+};
+
+enum class Algorithm : int { direct, winograd2, winograd4, count };
+
+// A window that slides over a map: convolutions, pooling and Winograd's input tiles are all of this kind.
+struct Window {
+  int height, width, out_height, out_width;
+  int kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
+  int taps() const { return kernel_y * kernel_x; }
+};
+
+struct Conv {
+  Window window;
+  int in_channels, out_channels, groups;
+  Activation act;
+  const float* bias;       // one an output channel
+  const float* weight;     // [out][in / groups][taps], rows `row` floats apart
+  long row;
+  const float* winograd2;  // [out][16][in], outputs `winograd2_row` floats apart; null where it does not apply
+  long winograd2_row;
+  const float* winograd4;  // [out][36][in]
+  long winograd4_row;
+  long winograd_step;      // floats from one frequency to the next
+};
+
+// Which output channels a convolution computes, and what becomes of each.
+struct Outputs {
+  int count;
+  const int* channel;
+  const float* scale;            // the saliency, or 1
+  float* const* plane;           // where it is written
+  const float* const* residual;  // a plane added before the activation, or null
+};
+
+struct Gate {
+  int in_channels, out_channels, hidden;
+  const float* w1;         // [in][hidden]
+  const float* b1;         // [hidden]
+  const float* w2;         // [hidden][out]
+  const float* b2;         // [out]
+  const float* threshold;  // [out]
+  bool scales;             // the output is multiplied by the saliency
+  int group;               // neighbouring channels that decide together
+  int top;                 // if positive: so many groups are open, whatever the threshold
+};
+
+enum class Descriptor : int { mean, absolute_mean };
+
+// What a gate decided for one sample.
+struct Decision {
+  int live;
+  int* channel;
+  float* scale;
+};
+
+struct Pool {
+  Window window;
+  bool maximum;
+  const float* inverse;  // average: one over the number of elements under each output pixel
+};
+
+struct Linear {
+  int in_features, out_features;
+  Activation act;
+  const float* bias;
+  const float* weight;  // [out / 32][in][32], the last block filled with zeros
+};
+
+constexpr int kLinearBlock = 32;
+
+// Room that one thread works in. `floats` holds `capacity` of them.
+struct Scratch {
+  float* floats;
+  long capacity;
+};
+
+// The part of an operator that one thread of a team does.
+struct Share {
+  int rank, size;
+};
+
+// What every instruction set offers.
+struct Kernels {
+  const char* name;
+  int lanes;
+  long (*conv_scratch)(const Conv&, Algorithm);
+  void (*conv)(const Conv&, Algorithm, const Map& in, const Outputs&, Scratch, Share);
+  void (*gate)(const Gate&, Descriptor, const Map& in, Decision&, Scratch);
+  long (*pool_scratch)(const Pool&);
+  void (*pool)(const Pool&, const Map& in, const Map& out, Scratch, Share);
+  void (*linear)(const Linear&, const Map* const* in, const Map* const* out, int samples, Share);
+  void (*activate)(const Activation&, int channel, const float* in, float* out, int count);
+  void (*add)(const float* a, const float* b, float* out, int count);
+  void (*multiply)(const float* a, const float* b, float* out, int count);
+  void (*affine)(const float* a, float scale, float shift, float* out, int count);
+  float (*sum)(const float* a, int count);
+  bool (*all_finite)(const float* a, long count);
+};
+
+}  // namespace sanp

@@ -1,0 +1,171 @@
+// Weights in the order the kernels read them, and the room that values and threads get.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "program.hpp"
+#include "workspace.hpp"
+
+namespace sanp {
+
+Program::Program() = default;
+Program::~Program() = default;
+
+void Floats::Free::operator()(float* p) const { std::free(p); }
+
+Floats::Floats(long count) : size_(count) {
+  constexpr size_t large = size_t{2} << 20;
+  const size_t bytes = (size_t)count * sizeof(float);
+  const size_t alignment = bytes >= large ? large : 64;
+  const size_t rounded = std::max((bytes + alignment - 1) / alignment * alignment, alignment);
+  void* p = std::aligned_alloc(alignment, rounded);
+  if (!p) throw Error("out of memory: " + std::to_string(rounded) + " bytes are wanted");
+#ifdef MADV_HUGEPAGE
+  if (alignment == large) madvise(p, rounded, MADV_HUGEPAGE);
+#endif
+  std::memset(p, 0, rounded);
+  data_.reset(static_cast<float*>(p));
+}
+
+const float* keep(Program& p, const float* data, long count) {
+  p.weights.emplace_back(count + 16);
+  std::copy(data, data + count, p.weights.back().data());
+  return p.weights.back().data();
+}
+
+namespace {
+
+// Rows of an odd number of cache lines: a power of two would put every row into the same few sets of the cache.
+long odd_lines(long floats) { return ((floats + 15) / 16 | 1) * 16; }
+
+// G g G' for one 3x3 filter: `from` is G, with N rows.
+void transform_filter(const double (*from)[3], int N, const float* g, float* out, long step) {
+  double half[6][3];
+  for (int r = 0; r < N; r++)
+    for (int x = 0; x < 3; x++) half[r][x] = from[r][0] * g[x] + from[r][1] * g[3 + x] + from[r][2] * g[6 + x];
+  for (int r = 0; r < N; r++)
+    for (int c = 0; c < N; c++)
+      out[(long)(r * N + c) * step] =
+          (float)(half[r][0] * from[c][0] + half[r][1] * from[c][1] + half[r][2] * from[c][2]);
+}
+
+constexpr double kFilter2[4][3] = {{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}};
+constexpr double kFilter4[6][3] = {{1. / 4, 0, 0},           {-1. / 6, -1. / 6, -1. / 6}, {-1. / 6, 1. / 6, -1. / 6},
+                                   {1. / 24, 1. / 12, 1. / 6}, {1. / 24, -1. / 12, 1. / 6}, {0, 0, 1}};
+
+const float* place_winograd(Program& p, const Conv& c, const double (*filter)[3], int N, const float* weight,
+                            long& row) {
+  row = odd_lines((long)N * N * c.winograd_step);
+  p.weights.emplace_back(c.out_channels * row + 16);
+  float* to = p.weights.back().data();
+  for (int o = 0; o < c.out_channels; o++)
+    for (int i = 0; i < c.in_channels; i++)
+      transform_filter(filter, N, weight + ((long)o * c.in_channels + i) * 9, to + o * row + i, c.winograd_step);
+  return to;
+}
+
+}  // namespace
+
+void place_conv_weights(Program& p, ConvOp& op, const float* weight, const float* bias) {
+  Conv& c = op.conv;
+  const Window& w = c.window;
+  const long each = (long)(c.in_channels / c.groups) * w.taps();
+  c.bias = keep(p, bias, c.out_channels);
+  c.row = odd_lines(each);
+  p.weights.emplace_back(c.out_channels * c.row + 16);
+  float* to = p.weights.back().data();
+  for (int o = 0; o < c.out_channels; o++) std::copy(weight + o * each, weight + (o + 1) * each, to + o * c.row);
+  c.weight = to;
+  const bool square3 = w.kernel_y == 3 && w.kernel_x == 3 && w.dilation_y == 1 && w.dilation_x == 1;
+  if (!square3 || c.groups != 1 || w.stride_y != 1 || w.stride_x != 1) return;
+  if (w.out_height * w.out_width < 9) return;  // less than a tile or two
+  c.winograd_step = (c.in_channels + 15) / 16 * 16;
+  op.winograd2_weights = (int)p.weights.size();
+  c.winograd2 = place_winograd(p, c, kFilter2, 4, weight, c.winograd2_row);
+  op.winograd4_weights = (int)p.weights.size();
+  c.winograd4 = place_winograd(p, c, kFilter4, 6, weight, c.winograd4_row);
+}
+
+void drop_unused_weights(Program& p, ConvOp& op) {
+  if (op.conv.winograd2 && op.algorithm != Algorithm::winograd2) {
+    op.conv.winograd2 = nullptr;
+    p.weights[op.winograd2_weights] = Floats();
+  }
+  if (op.conv.winograd4 && op.algorithm != Algorithm::winograd4) {
+    op.conv.winograd4 = nullptr;
+    p.weights[op.winograd4_weights] = Floats();
+  }
+}
+
+const float* place_linear_weights(Program& p, int out, int in, const float* weight) {
+  const long blocks = (out + kLinearBlock - 1) / kLinearBlock;
+  p.weights.emplace_back(blocks * in * kLinearBlock + 16);
+  float* to = p.weights.back().data();
+  for (long o = 0; o < out; o++)
+    for (long i = 0; i < in; i++) to[(o / kLinearBlock * in + i) * kLinearBlock + o % kLinearBlock] = weight[o * in + i];
+  return to;
+}
+
+namespace {
+
+constexpr long kReadPast = 4 * 16 + 16;  // the widest kernels may read this far past a plane
+
+void place_value(std::vector<int>& placed, Program& p, int v) {
+  Value& value = p.values[v];
+  std::vector<std::pair<long, long>> taken;
+  for (int other : placed) {
+    const Value& o = p.values[other];
+    if (o.first_use <= value.last_use && value.first_use <= o.last_use) taken.push_back({o.offset, o.offset + o.floats});
+  }
+  std::sort(taken.begin(), taken.end());
+  long at = 0;
+  for (auto [begin, end] : taken) {
+    if (at + value.floats <= begin) break;
+    at = std::max(at, end);
+  }
+  value.offset = at;
+  p.arena = std::max(p.arena, at + value.floats);
+  placed.push_back(v);
+}
+
+long scratch_of(const Program& p, const Op& op) {
+  if (auto* c = std::get_if<ConvOp>(&op.kind)) {
+    long most = p.kernels->conv_scratch(c->conv, Algorithm::direct);
+    if (c->conv.winograd2)
+      for (Algorithm a : {Algorithm::winograd2, Algorithm::winograd4})
+        most = std::max(most, p.kernels->conv_scratch(c->conv, a));
+    return most;
+  }
+  if (auto* g = std::get_if<GateOp>(&op.kind)) return g->gate.hidden + 3L * g->gate.out_channels + 64;
+  if (auto* pool = std::get_if<PoolOp>(&op.kind)) return p.kernels->pool_scratch(pool->pool);
+  return 0;
+}
+
+}  // namespace
+
+void plan_memory(Program& p) {
+  for (int i = 0; i < (int)p.ops.size(); i++) {
+    for (int v : p.ops[i].in) p.values[v].last_use = i;
+    if (p.ops[i].out >= 0) p.values[p.ops[i].out].first_use = p.values[p.ops[i].out].last_use = i;
+    p.scratch = std::max(p.scratch, scratch_of(p, p.ops[i]));
+  }
+  p.scratch = (p.scratch + kReadPast + 15) / 16 * 16;
+  std::vector<int> order;
+  for (int v = 0; v < (int)p.values.size(); v++) {
+    Value& value = p.values[v];
+    const long pixels = (long)value.height * value.width;
+    value.stride = pixels == 1 ? 1 : odd_lines(pixels);
+    value.floats = (value.channels * value.stride + kReadPast + 15) / 16 * 16;
+    if (value.first_use >= 0) order.push_back(v);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p.values[a].floats > p.values[b].floats; });
+  std::vector<int> placed;
+  for (int v : order) place_value(placed, p, v);
+  constexpr long budget = 2L << 20;  // floats that the maps of a chunk may take: about a third-level cache's share
+  p.chunk = (int)std::clamp(budget / std::max(p.arena, 1L), 1L, 16L);
+}
+
+}  // namespace sanp

@@ -1,0 +1,116 @@
+// A network as the engine runs it: values, operators over them, weights in the order that the kernels read them.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "layout.hpp"
+
+namespace sanp {
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Zeroed floats on cache lines, on large pages where the system gives them.
+class Floats {
+ public:
+  Floats() = default;
+  explicit Floats(long count);
+  float* data() const { return data_.get(); }
+  long size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(float* p) const;
+  };
+  std::unique_ptr<float, Free> data_;
+  long size_ = 0;
+};
+
+struct Value {
+  int channels, height, width;
+  long stride;        // floats from plane to plane
+  long floats;        // planes and what kernels may read past them
+  long offset = -1;   // in the arena of one sample
+  int first_use = -1, last_use = -1;
+};
+
+struct InputOp { int slot; };
+struct OutputOp { int slot; };
+struct ConvOp {
+  Conv conv;
+  int gate;      // whose decision it obeys, or -1
+  bool follows;  // a channel whose inputs are all dead is dead too, whatever the bias
+  Algorithm algorithm;
+  int winograd2_weights, winograd4_weights;
+};
+struct GateOp { Gate gate; int id; Descriptor descriptor; };
+struct LinearOp { Linear linear; };
+struct PoolOp { Pool pool; };
+struct AdaptiveOp { bool maximum; };
+struct ActivationOp { Activation act; };
+struct AddOp { Activation act; };
+struct MultiplyOp {};
+struct AffineOp { const float* scale; const float* shift; Activation act; };
+struct ConcatOp {};
+struct ChannelsOp { std::vector<int> source; };  // output channel c is input channel source[c]
+struct FlattenOp {};
+
+using Kind = std::variant<InputOp, OutputOp, ConvOp, GateOp, LinearOp, PoolOp, AdaptiveOp, ActivationOp, AddOp,
+                          MultiplyOp, AffineOp, ConcatOp, ChannelsOp, FlattenOp>;
+
+struct Op {
+  std::vector<int> in;
+  int out;  // a value, or -1
+  Kind kind;
+};
+
+struct Workspace;
+
+struct Program {
+  const Kernels* kernels;
+  std::vector<Value> values;
+  std::vector<Op> ops;
+  std::vector<int> inputs, outputs;        // values, by slot
+  std::vector<int> gate_channels;          // output channels of each gate
+  std::vector<Floats> weights;
+  long arena = 0;                          // floats of one sample
+  long scratch = 0;                        // floats of one thread
+  int chunk = 1;                           // samples that go through an operator together
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Workspace>> idle;
+  Program();
+  ~Program();
+};
+
+// Reads a program from numbers; throws Error for one that is not sound.
+std::unique_ptr<Program> read_program(const int64_t* code, long count, const float* data, long floats,
+                                      const Kernels* kernels);
+
+// Copies weights into the order the kernels want.
+const float* keep(Program&, const float* data, long count);
+void place_conv_weights(Program&, ConvOp&, const float* weight, const float* bias);
+void drop_unused_weights(Program&, ConvOp&);
+const float* place_linear_weights(Program&, int out, int in, const float* weight);
+
+// Decides where every value of one sample lies; values that are not alive together share room.
+void plan_memory(Program&);
+
+// What a call reports beside its outputs; each may be null.
+struct Notes {
+  double* seconds;  // [operator]: time is added
+  int* live;        // [sample][gate]: open channels
+  char* finite;     // [sample]: 0 if an input or an output was NaN or infinite: such a sample is not to be trusted
+};
+
+void run_program(Program&, const float* const* in, float* const* out, long samples, int threads, const Notes&);
+
+const Kernels* best_kernels();
+const Kernels* kernels_named(const std::string&);
+
+}  // namespace sanp

@@ -1,0 +1,280 @@
+// The only door into a program: every number is checked here, so the kernels need not.
+#include <cstring>
+
+#include "program.hpp"
+
+namespace sanp {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) { throw Error("the program is not sound: " + what); }
+
+class Reader {
+ public:
+  Reader(const int64_t* code, long count, const float* data, long floats)
+      : code_(code), count_(count), data_(data), floats_(floats) {}
+
+  bool done() const { return at_ == count_; }
+  int64_t number() {
+    if (at_ >= count_) fail("it ends in the middle of an operator");
+    return code_[at_++];
+  }
+  int within(int64_t low, int64_t high, const char* what) {
+    const int64_t n = number();
+    if (n < low || n > high)
+      fail(std::string(what) + " is " + std::to_string(n) + ", wanted " + std::to_string(low) + " to " +
+           std::to_string(high));
+    return (int)n;
+  }
+  int size(const char* what) { return within(1, 1 << 24, what); }
+  bool flag() { return within(0, 1, "a flag") == 1; }
+  const float* floats(long count) {
+    const int64_t offset = number();
+    if (offset < 0 || count < 0 || offset > floats_ || count > floats_ - offset) fail("a weight lies outside the data");
+    return data_ + offset;
+  }
+
+ private:
+  const int64_t* code_;
+  long count_, at_ = 0;
+  const float* data_;
+  long floats_;
+};
+
+enum Code : int64_t {
+  kInput = 1, kOutput, kConv, kGate, kLinear, kPool, kAdaptive, kActivation, kAdd, kMultiply, kAffine, kConcat,
+  kChannels, kFlatten
+};
+
+struct Builder {
+  Program& p;
+  Reader& r;
+  std::vector<char> written;
+
+  Value& value(int v) { return p.values[v]; }
+  int source() {
+    const int v = r.within(0, (int64_t)p.values.size() - 1, "a value");
+    if (!written[v]) fail("value " + std::to_string(v) + " is read before it is written");
+    return v;
+  }
+  int target() {
+    const int v = r.within(0, (int64_t)p.values.size() - 1, "a value");
+    if (written[v]) fail("value " + std::to_string(v) + " is written twice");
+    written[v] = 1;
+    return v;
+  }
+  void same_shape(int a, int b, const char* what) {
+    const Value &x = value(a), &y = value(b);
+    if (x.channels != y.channels || x.height != y.height || x.width != y.width)
+      fail(std::string(what) + " wants values of one shape");
+  }
+  Activation activation(int channels) {
+    Activation act;
+    act.kind = (Act)r.within(0, (int64_t)Act::count - 1, "an activation");
+    const float* numbers = r.floats(2);
+    act.a = numbers[0];
+    act.b = numbers[1];
+    if (act.kind == Act::prelu) act.slope = keep(p, r.floats(channels), channels);
+    return act;
+  }
+  Window window(const Value& in, const Value& out, bool exact) {
+    Window w;
+    w.height = in.height, w.width = in.width, w.out_height = out.height, w.out_width = out.width;
+    w.kernel_y = r.size("a kernel"), w.kernel_x = r.size("a kernel");
+    w.stride_y = r.size("a stride"), w.stride_x = r.size("a stride");
+    w.pad_y = r.within(0, 1 << 20, "a padding"), w.pad_x = r.within(0, 1 << 20, "a padding");
+    w.dilation_y = r.size("a dilation"), w.dilation_x = r.size("a dilation");
+    if ((int64_t)w.kernel_y * w.kernel_x > 1024) fail("a kernel has more than 1024 taps");
+    check_extent(w.height, w.out_height, w.kernel_y, w.stride_y, w.pad_y, w.dilation_y, exact);
+    check_extent(w.width, w.out_width, w.kernel_x, w.stride_x, w.pad_x, w.dilation_x, exact);
+    return w;
+  }
+  static void check_extent(int64_t in, int64_t out, int64_t k, int64_t s, int64_t pad, int64_t d, bool exact) {
+    const int64_t span = in + 2 * pad - d * (k - 1) - 1;
+    if (span < 0) fail("a window is larger than its map");
+    const int64_t whole = span / s + 1, ceiling = (span + s - 1) / s + 1;
+    if (out != whole && (exact || out != ceiling)) fail("a window does not give the size of its output");
+  }
+
+  Op conv() {
+    const int in = source(), residual = r.within(-1, (int64_t)p.values.size() - 1, "a value");
+    if (residual >= 0 && !written[residual]) fail("a residual is read before it is written");
+    const int out = target();
+    ConvOp op{};
+    Conv& c = op.conv;
+    c.window = window(value(in), value(out), true);
+    c.in_channels = value(in).channels;
+    c.out_channels = value(out).channels;
+    c.groups = r.size("a number of groups");
+    if (c.in_channels % c.groups || c.out_channels % c.groups) fail("groups do not divide the channels");
+    op.gate = r.within(-1, (int64_t)p.gate_channels.size() - 1, "a gate");
+    if (op.gate >= 0 && p.gate_channels[op.gate] != c.out_channels) fail("a gate has another number of channels");
+    op.follows = r.flag();
+    c.act = activation(c.out_channels);
+    const float* weight = r.floats((long)c.out_channels * (c.in_channels / c.groups) * c.window.taps());
+    place_conv_weights(p, op, weight, r.floats(c.out_channels));
+    Op result{{in}, out, op};
+    if (residual >= 0) {
+      same_shape(residual, out, "an addition");
+      result.in.push_back(residual);
+    }
+    return result;
+  }
+
+  Op gate() {
+    const int in = source();
+    GateOp op{};
+    Gate& g = op.gate;
+    g.in_channels = value(in).channels;
+    g.out_channels = r.size("a gate's width");
+    g.hidden = r.within(0, 1 << 20, "a gate's hidden width");
+    g.scales = r.flag();
+    g.group = r.size("a group of channels");
+    if (g.out_channels % g.group) fail("a gate's groups do not divide its channels");
+    g.top = r.within(0, g.out_channels / g.group, "the number of open channels");
+    op.descriptor = r.flag() ? Descriptor::absolute_mean : Descriptor::mean;
+    g.w1 = keep(p, r.floats((long)g.in_channels * g.hidden), (long)g.in_channels * g.hidden);
+    g.b1 = keep(p, r.floats(g.hidden), g.hidden);
+    g.w2 = keep(p, r.floats((long)g.hidden * g.out_channels), (long)g.hidden * g.out_channels);
+    g.b2 = keep(p, r.floats(g.out_channels), g.out_channels);
+    g.threshold = keep(p, r.floats(g.out_channels), g.out_channels);
+    op.id = (int)p.gate_channels.size();
+    p.gate_channels.push_back(g.out_channels);
+    return {{in}, -1, op};
+  }
+
+  Op linear() {
+    const int in = source(), out = target();
+    LinearOp op{};
+    Linear& l = op.linear;
+    if (value(in).height * value(in).width != 1 || value(out).height * value(out).width != 1)
+      fail("a linear layer wants vectors");
+    l.in_features = value(in).channels;
+    l.out_features = value(out).channels;
+    l.act = activation(l.out_features);
+    l.weight = place_linear_weights(p, l.out_features, l.in_features, r.floats((long)l.out_features * l.in_features));
+    l.bias = keep(p, r.floats(l.out_features), l.out_features);
+    return {{in}, out, op};
+  }
+
+  Op pool() {
+    const int in = source(), out = target();
+    PoolOp op{};
+    if (value(in).channels != value(out).channels) fail("pooling keeps the number of channels");
+    op.pool.window = window(value(in), value(out), false);
+    op.pool.maximum = r.flag();
+    const long pixels = (long)value(out).height * value(out).width;
+    if (!op.pool.maximum) op.pool.inverse = keep(p, r.floats(pixels), pixels);
+    return {{in}, out, op};
+  }
+
+  Op channels() {
+    const int in = source(), out = target();
+    ChannelsOp op;
+    for (int c = 0; c < value(out).channels; c++) op.source.push_back(r.within(0, value(in).channels - 1, "a channel"));
+    if (value(in).height != value(out).height || value(in).width != value(out).width)
+      fail("choosing channels keeps the map's size");
+    return {{in}, out, op};
+  }
+
+  Op concat() {
+    const int count = r.within(1, 1 << 16, "a number of values");
+    Op op{{}, -1, ConcatOp{}};
+    int channels = 0;
+    for (int i = 0; i < count; i++) op.in.push_back(source()), channels += value(op.in.back()).channels;
+    op.out = target();
+    for (int v : op.in)
+      if (value(v).height != value(op.out).height || value(v).width != value(op.out).width)
+        fail("concatenation wants maps of one size");
+    if (channels != value(op.out).channels) fail("concatenation gives another number of channels");
+    return op;
+  }
+
+  Op multiply() {
+    const int a = source(), b = source(), out = target();
+    same_shape(a, out, "a product");
+    if (value(b).channels != value(a).channels) fail("a product wants one number of channels");
+    if (value(b).height * value(b).width != 1) same_shape(a, b, "a product");
+    return {{a, b}, out, MultiplyOp{}};
+  }
+
+  Op next() {
+    switch (r.number()) {
+      case kInput: {
+        const int out = target();
+        p.inputs.push_back(out);
+        return {{}, out, InputOp{(int)p.inputs.size() - 1}};
+      }
+      case kOutput: {
+        const int in = source();
+        p.outputs.push_back(in);
+        return {{in}, -1, OutputOp{(int)p.outputs.size() - 1}};
+      }
+      case kConv: return conv();
+      case kGate: return gate();
+      case kLinear: return linear();
+      case kPool: return pool();
+      case kAdaptive: {
+        const int in = source(), out = target();
+        if (value(in).channels != value(out).channels) fail("pooling keeps the number of channels");
+        return {{in}, out, AdaptiveOp{r.flag()}};
+      }
+      case kActivation: {
+        const int in = source(), out = target();
+        same_shape(in, out, "an activation");
+        return {{in}, out, ActivationOp{activation(value(in).channels)}};
+      }
+      case kAdd: {
+        const int a = source(), b = source(), out = target();
+        same_shape(a, b, "an addition");
+        same_shape(a, out, "an addition");
+        return {{a, b}, out, AddOp{activation(value(a).channels)}};
+      }
+      case kMultiply: return multiply();
+      case kAffine: {
+        const int in = source(), out = target();
+        same_shape(in, out, "an affine map");
+        const long n = value(in).channels;
+        AffineOp op{keep(p, r.floats(n), n), keep(p, r.floats(n), n), {}};
+        op.act = activation((int)n);
+        return {{in}, out, op};
+      }
+      case kConcat: return concat();
+      case kChannels: return channels();
+      case kFlatten: {
+        const int in = source(), out = target();
+        if ((int64_t)value(in).channels * value(in).height * value(in).width != value(out).channels ||
+            value(out).height * value(out).width != 1)
+          fail("flattening gives one number for every element");
+        return {{in}, out, FlattenOp{}};
+      }
+      default: fail("it has an operator that does not exist");
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Program> read_program(const int64_t* code, long count, const float* data, long floats,
+                                      const Kernels* kernels) {
+  auto program = std::make_unique<Program>();
+  program->kernels = kernels;
+  Reader reader(code, count, data, floats);
+  const int values = reader.within(1, 1 << 20, "the number of values");
+  for (int i = 0; i < values; i++) {
+    Value v{};
+    v.channels = reader.size("a number of channels");
+    v.height = reader.size("a height");
+    v.width = reader.size("a width");
+    if ((int64_t)v.channels * v.height > (int64_t)1 << 31 || (int64_t)v.height * v.width > (int64_t)1 << 28 ||
+        (int64_t)v.channels * v.height * v.width > (int64_t)1 << 31)
+      fail("a value has more than 2^31 elements");
+    program->values.push_back(v);
+  }
+  Builder builder{*program, reader, std::vector<char>(values, 0)};
+  while (!reader.done()) program->ops.push_back(builder.next());
+  if (program->inputs.empty() || program->outputs.empty()) fail("it has no input or no output");
+  plan_memory(*program);
+  return program;
+}
+
+}  // namespace sanp

@@ -1,0 +1,127 @@
+// A batch through a program: threads share the samples, or one image if there are fewer samples than threads.
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "execute.hpp"
+
+namespace sanp {
+
+Workspace::Workspace(const Program& p, int chunk, int team) : chunk(chunk), team(team), arena(p.arena * chunk) {
+  long channels = 0, decisions = 0, widest = 1;
+  for (const Value& v : p.values) channels += v.channels, widest = std::max(widest, (long)v.channels);
+  for (int n : p.gate_channels) decisions += n;
+  indices.resize((channels + decisions) * chunk);
+  scales.resize(decisions * chunk);
+  int* index = indices.data();
+  float* scale = scales.data();
+  for (int s = 0; s < chunk; s++) {
+    maps.emplace_back();
+    for (const Value& v : p.values) {
+      maps[s].push_back({arena.data() + s * p.arena + std::max(v.offset, 0L), v.stride, v.channels, v.height, v.width,
+                         0, index});
+      index += v.channels;
+    }
+    decided.emplace_back();
+    for (int n : p.gate_channels) {
+      decided[s].push_back({0, index, scale});
+      index += n;
+      scale += n;
+    }
+  }
+  for (int t = 0; t < team; t++) {
+    rooms.emplace_back();
+    rooms[t].scratch = Floats(p.scratch);
+    rooms[t].channel.resize(widest);
+    rooms[t].scale.resize(widest);
+    rooms[t].plane.resize(widest);
+    rooms[t].residual.resize(widest);
+  }
+}
+
+namespace {
+
+// A workspace from the program's idle ones, given back when done.
+class Lease {
+ public:
+  Lease(Program& p, int chunk, int team) : program_(p) {
+    {
+      std::lock_guard<std::mutex> lock(p.mutex);
+      for (auto& w : p.idle)
+        if (w->chunk >= chunk && w->team == team) {
+          workspace_ = std::move(w);
+          p.idle.erase(p.idle.begin() + (&w - p.idle.data()));
+          return;
+        }
+    }
+    workspace_ = std::make_unique<Workspace>(p, chunk, team);
+  }
+  ~Lease() {
+    std::lock_guard<std::mutex> lock(program_.mutex);
+    constexpr size_t most = 16;
+    if (program_.idle.size() < most) program_.idle.push_back(std::move(workspace_));
+  }
+  Workspace& operator*() { return *workspace_; }
+
+ private:
+  Program& program_;
+  std::unique_ptr<Workspace> workspace_;
+};
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+void walk(const Call& call, Barrier& barrier) {
+  double* seconds = call.share.rank == 0 ? call.notes.seconds : nullptr;
+  for (size_t i = 0; i < call.program.ops.size(); i++) {
+    const double start = seconds ? now() : 0;
+    execute(call, call.program.ops[i]);
+    barrier.wait();
+    if (seconds) seconds[i] += now() - start;
+  }
+}
+
+// Runs work(rank) on `count` threads, this one among them, and passes on the first error.
+template <class Work>
+void on_threads(int count, Work work) {
+  std::vector<std::exception_ptr> errors(count);
+  auto guarded = [&](int rank) {
+    try {
+      work(rank);
+    } catch (...) {
+      errors[rank] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < count; rank++) threads.emplace_back(guarded, rank);
+  guarded(0);
+  for (auto& t : threads) t.join();
+  for (auto& e : errors)
+    if (e) std::rethrow_exception(e);
+}
+
+}  // namespace
+
+void run_program(Program& p, const float* const* in, float* const* out, long samples, int threads,
+                 const Notes& notes) {
+  if (notes.finite) std::fill_n(notes.finite, samples, 1);
+  if (threads > 1 && samples < threads) {
+    Lease workspace(p, 1, threads);
+    Barrier barrier(threads);
+    on_threads(threads, [&](int rank) {
+      for (long s = 0; s < samples; s++) walk({p, *workspace, in, out, s, 1, {rank, threads}, notes}, barrier);
+    });
+    return;
+  }
+  const Notes quiet{nullptr, notes.live, notes.finite};
+  on_threads((int)std::min<long>(threads, samples), [&](int rank) {
+    const long first = samples * rank / threads, last = samples * (rank + 1) / threads;
+    Barrier barrier(1);
+    const int chunk = (int)std::min<long>(p.chunk, std::max(last - first, 1L));
+    Lease workspace(p, chunk, 1);
+    for (long s = first; s < last; s += chunk)
+      walk({p, *workspace, in, out, s, (int)std::min<long>(chunk, last - s), {0, 1}, rank == 0 ? notes : quiet}, barrier);
+  });
+}
+
+}  // namespace sanp

@@ -1,0 +1,28 @@
+// The memory of one call: maps, decisions and scratch. A program is never written to while it runs; this is.
+#pragma once
+#include <vector>
+
+#include "program.hpp"
+
+namespace sanp {
+
+struct ThreadRoom {
+  Floats scratch;
+  std::vector<int> channel;
+  std::vector<float> scale;
+  std::vector<float*> plane;
+  std::vector<const float*> residual;
+};
+
+struct Workspace {
+  int chunk, team;
+  Floats arena;                                // [sample][value]
+  std::vector<int> indices;
+  std::vector<float> scales;
+  std::vector<std::vector<Map>> maps;          // [sample][value]
+  std::vector<std::vector<Decision>> decided;  // [sample][gate]
+  std::vector<ThreadRoom> rooms;               // [thread of the team]
+  Workspace(const Program&, int chunk, int team);
+};
+
+}  // namespace sanp
