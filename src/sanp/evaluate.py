@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sanp.accounting import Accounted, Accounting, FixedCost
 from sanp.cost import CostModel, Decisions, dense_flops
 from sanp.errors import SanpError
 from sanp.gate import ungated_cost
-from sanp.network import GatedNetwork
 from sanp.precision import Format
 from sanp.record import record
+from sanp.topology import Layer
 from sanp.trace import evaluating
 
 
@@ -86,26 +87,32 @@ class Report:
 
 
 def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, precision: str = "fp32") -> Report:
-    """Runs a gated or an ordinary classifier over the loader's batches with hard gates and no noise."""
+    """Runs a classifier, pruned or ordinary, over the loader's batches with hard gates and no noise."""
     tally: _Tally | None = None
     with evaluating(network), torch.no_grad():
         format = Format(network, precision)
         for x, y in loader:
             x, y = format.place(x), y.to(format.device)
             if tally is None:
-                tally = _Tally(network.cost if isinstance(network, GatedNetwork) else ungated_cost(network, x[:1]))
+                tally = _Tally(_accounting(network, x[:1]))
             with record(network) as gates, format.autocast():
                 logits = network(x)
             tally.add(logits, y, {name: gate.decision for name, gate in gates.items()})
     if tally is None:
         raise SanpError("the loader to evaluate on is empty: give at least one batch")
-    return tally.report(network.overhead_flops if isinstance(network, GatedNetwork) else 0)
+    return tally.report(network.overhead_flops if isinstance(network, Accounted) else 0)
+
+
+def _accounting(network: nn.Module, example: Tensor) -> Accounting:
+    """What knows the network's cost: the network itself, or without a gate its plain count."""
+    cost = network.cost if isinstance(network, Accounted) else ungated_cost(network, example)
+    return FixedCost(cost, {}, {}) if isinstance(cost, CostModel) and not cost.gates else cost
 
 
 class _Tally:
     """Sums over batches."""
 
-    def __init__(self, cost: CostModel) -> None:
+    def __init__(self, cost: Accounting) -> None:
         self.cost = cost
         self.open: dict[str, Tensor] = {}
         self.layer_flops: dict[str, float] = {}
@@ -122,17 +129,13 @@ class _Tally:
             raise SanpError("the network's output is not finite: check the images for NaN, or the network's training")
         cells = torch.bincount(y * classes + logits.argmax(1), minlength=classes**2).reshape(classes, classes)
         self.confusion = cells if self.confusion is None else self.confusion + cells
-        if not decisions:
-            self.per_sample.append(torch.full((count,), float(self.cost.dense_flops), dtype=torch.float64))
-            self.paper += self.cost.dense_flops * count
-            return
         exact = {name: decision.double() for name, decision in decisions.items()}
         for name, opened in self.cost.open_outputs(exact).items():
-            self.open[name] = self.open.get(name, 0) + opened.sum(0)
+            self.open[name] = self.open.get(name, 0) + opened.expand(count, -1).sum(0)
         for name, flops in self.cost.per_layer(exact).items():
             self.layer_flops[name] = self.layer_flops.get(name, 0.0) + float(flops.expand(count).sum())
-        self.per_sample.append(self.cost.per_sample(exact))
-        self.paper += float(self.cost.paper_per_sample(exact).sum())
+        self.per_sample.append(self.cost.per_sample(exact).expand(count))
+        self.paper += float(self.cost.paper_per_sample(exact).expand(count).sum())
 
     def report(self, overhead: int) -> Report:
         """What the sums say."""
@@ -146,23 +149,22 @@ class _Tally:
             dense_flops=self.cost.dense_flops,
             overhead_flops=overhead,
             per_sample=per_sample.numpy(),
-            layers=tuple(self._layer(layer.name, count) for layer in self.cost.layers),
+            layers=tuple(self._layer(layer, count) for layer in self.cost.layers),
             confusion=self.confusion.cpu().numpy(),
         )
 
-    def _layer(self, name: str, count: int) -> LayerReport:
-        layer = self.cost.topology.layer(name)
-        opened = self.open.get(name)
+    def _layer(self, layer: Layer, count: int) -> LayerReport:
+        opened = self.open.get(layer.name)
         if opened is None:
             opened = torch.full((layer.out_channels,), float(count))
         never, always = int((opened == count).sum()), int((opened == 0).sum())
         return LayerReport(
-            name=name,
+            name=layer.name,
             channels=layer.out_channels,
             kept=float(opened.mean()) / count,
             never=never,
             sometimes=layer.out_channels - never - always,
             always=always,
-            flops=self.layer_flops.get(name, float(dense_flops(layer)) * count) / count,
+            flops=self.layer_flops[layer.name] / count,
             dense_flops=dense_flops(layer),
         )
