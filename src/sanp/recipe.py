@@ -1,0 +1,122 @@
+"""A recipe: everything that makes a run, as one TOML file; the presets are what the two ways of training differ in."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sanp.backbones import BACKBONES
+from sanp.budget import ControllerConfig, parse_budget
+from sanp.config import FitConfig
+from sanp.errors import SanpError, unknown_name
+from sanp.methods import METHODS
+from sanp.objective import ObjectiveConfig
+from sanp.options import build
+from sanp.spm import SPMConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All settings of a run."""
+
+    data: str = "digits"
+    """digits, cifar10, cifar100 or imagefolder:PATH"""
+    backbone: str = "m_cifarnet"
+    """m_cifarnet, vgg19 or resnet18"""
+    method: str = "sanp"
+    """the pruning method"""
+    budget: str = "35%"
+    """computation to keep: a share (35%) or multiply-adds (60M)"""
+    preset: Literal["quick", "paper"] = "quick"
+    """quick reaches the budget in few epochs; paper follows the text to the letter"""
+    seed: int = 0
+    """same seed, same result"""
+    batch_size: int = 128
+    """images in a training step"""
+    image_size: int = 32
+    """side of the images, for data that can be resized"""
+    limit: int | None = None
+    """train on so many images only"""
+    pretrained: str | None = None
+    """start from the dense network in this file instead of pretraining"""
+    threads: int | None = None
+    """processor threads; all if not given"""
+    test_every: int = 1
+    """epochs between two evaluations on the test set; 0 for the end only"""
+    spm: SPMConfig = field(default_factory=SPMConfig)
+    """the Saliency-and-Pruning Modules"""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    """the cost loss"""
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
+    """the weight of the cost loss"""
+    fit: FitConfig = field(default_factory=FitConfig)
+    """the three stages"""
+
+    def __post_init__(self) -> None:
+        if self.backbone not in BACKBONES:
+            raise unknown_name("backbone", self.backbone, BACKBONES)
+        if self.method not in METHODS:
+            raise unknown_name("method", self.method, METHODS)
+        parse_budget(self.budget)
+        if self.batch_size < 2:
+            raise SanpError(f"batch_size {self.batch_size}: batch norm needs at least 2 images in a batch")
+        if self.threads is not None and self.threads < 1:
+            raise SanpError(f"threads {self.threads}: give at least 1")
+        if self.test_every < 0:
+            raise SanpError(f"test_every {self.test_every}: give 0 or more")
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {},
+    # PAPER 4.1.2: what the text gives; momentum, weight decay and the numbers of epochs it does not give.
+    "paper": {
+        "batch_size": 256,
+        "spm": {"bias": "none", "start": 1.0, "standardize": False, "noise": 1.0, "soft_share": 0.5},
+        "objective": {"penalty": "saliency", "reopen": False, "runaway": 0.0},
+        "controller": {"strength": 0.01, "lowest": -0.01, "highest": 0.01, "memory": 0.9, "anneal": 0.0},
+        "fit": {
+            "pretrain_epochs": 300,
+            "warmup_epochs": 100,
+            "joint_epochs": 300,
+            "lr": 0.1,
+            "pretrain_lr": 0.1,
+            "nesterov": False,
+            "schedule": "step",
+            "spm_optimizer": "sgd",
+            "spm_lr": 0.1,
+            "label_smoothing": 0.0,
+            "distill": 0.0,
+            "settle": 0.0,
+            "norm_batches": 0,
+            "calibrate_images": 0,
+        },
+    },
+}
+
+
+def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recipe:
+    """A recipe from plain values on top of those of its preset."""
+    preset = settings.get("preset", "quick")
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    return build(Recipe, merge(PRESETS[preset], settings), where)
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The settings in a recipe file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SanpError(f"cannot read the recipe {path} ({error.strerror}): give a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SanpError(f"{path} is not a TOML file ({error}): correct it there") from error
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both settings, ``above`` winning; sections are merged, not replaced."""
+    merged = dict(below)
+    for name, value in above.items():
+        old = merged.get(name)
+        merged[name] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -1,0 +1,200 @@
+"""A run: one recipe carried out in a folder that holds all of it, and that can be gone on with after any interruption.
+
+config.toml         everything needed to run it again
+metrics.jsonl       a line an epoch
+dense.safetensors   the network before pruning
+model.safetensors   the pruned network
+report.json         what evaluation found: ``dense``, and the fields of Report
+state/              where training stands; gone when the run is finished
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from sanp import data
+from sanp.backbones import build
+from sanp.checkpoint import load, save, write_atomically
+from sanp.errors import SanpError
+from sanp.evaluate import Report, evaluate
+from sanp.fit import Stages, Task, pretrain_stage
+from sanp.gate import gate
+from sanp.lock import locked
+from sanp.methods import METHODS
+from sanp.options import to_toml
+from sanp.progress_log import ProgressLog
+from sanp.recipe import Recipe, make_recipe, read_recipe
+from sanp.resume import Interrupted, Position, Saved
+from sanp.stages import Progress, Stage
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run came to."""
+
+    folder: Path
+    dense: Report
+    pruned: Report
+
+
+def train(recipe: Recipe, folder: Path, *, watch: Watch | None = None, resume: bool = False) -> Finished:
+    """Carries out a recipe in a folder: pretrain (or load), prune, evaluate, write everything down."""
+    prepare(recipe, folder, resume)
+    with locked(folder):
+        return _Run(recipe, folder, watch).carry_out()
+
+
+def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Makes the folder and writes the config, or checks that the folder holds a run that can be gone on with."""
+    config = folder / "config.toml"
+    if resume:
+        if not config.is_file():
+            raise SanpError(f"{folder} holds no run (no config.toml): give the folder that sanp train made")
+        return
+    if config.exists():
+        raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
+    write_atomically(config, lambda path: _write_text(path, to_toml(recipe)))
+
+
+def read_run(folder: Path) -> Recipe:
+    """The recipe of a run folder."""
+    config = folder / "config.toml"
+    if not config.is_file():
+        raise SanpError(f"{folder} is not a run folder (no config.toml): give the folder that sanp train made")
+    return make_recipe(read_recipe(config), str(config))
+
+
+def load_run(folder: Path, dataset: data.Dataset) -> nn.Module:
+    """The pruned network of a finished run."""
+    recipe = read_run(folder)
+    model = folder / "model.safetensors"
+    if not model.is_file():
+        raise SanpError(f"{folder} is not finished (no model.safetensors): go on with sanp train --resume {folder}")
+    fresh = build(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
+    return load(model, fresh)
+
+
+def load_data(recipe: Recipe, root: Path | None = None) -> data.Dataset:
+    """The recipe's data set."""
+    return data.load(recipe.data, root=root, size=recipe.image_size, limit=recipe.limit)
+
+
+def test_batches(dataset: data.Dataset, size: int = 250) -> data.Batches:
+    """The test images in order."""
+    return data.Batches(dataset.test, min(size, len(dataset.test)), mean=dataset.mean, std=dataset.std)
+
+
+class _Run:
+    """One run in progress."""
+
+    def __init__(self, recipe: Recipe, folder: Path, watch: Watch | None) -> None:
+        self.recipe, self.folder, self.watch = recipe, folder, watch
+        if recipe.threads is not None:
+            torch.set_num_threads(recipe.threads)
+        torch.manual_seed(recipe.seed)
+        self.data = load_data(recipe)
+        self.net = build(recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
+        if recipe.pretrained is not None:
+            self.net = load(recipe.pretrained, self.net)
+        self.task = self._task()
+        self.dense: Report | None = None
+        self.saved = Saved(folder / "state")
+
+    def _task(self) -> Task:
+        recipe, dataset = self.recipe, self.data
+        loader = data.Batches(
+            dataset.train,
+            min(recipe.batch_size, len(dataset.train)),
+            mean=dataset.mean,
+            std=dataset.std,
+            augment=dataset.augment,
+            shuffle=True,
+            seed=recipe.seed,
+            drop_last=True,
+        )
+        return Task(
+            loader=loader,
+            budget=recipe.budget,
+            config=recipe.fit,
+            spm=recipe.spm,
+            objective=recipe.objective,
+            controller=recipe.controller,
+        )
+
+    def carry_out(self) -> Finished:
+        """All stages, then evaluation."""
+        gate(self.net, self.task.example()).share(self.recipe.budget)  # a budget below the floor fails here, not later
+        pruned = self._drive(self._stages())
+        report = evaluate(pruned, test_batches(self.data))
+        assert self.dense is not None
+        save(pruned, self.folder / "model.safetensors")
+        found = {**report.as_dict(), "dense": {"accuracy": self.dense.accuracy, "flops": self.dense.flops}}
+        write_atomically(self.folder / "report.json", lambda path: _write_text(path, json.dumps(found)))
+        self.saved.clear()
+        return Finished(self.folder, self.dense, report)
+
+    def _stages(self) -> Stages:
+        """Pretraining unless a network was given, then the method's own stages."""
+        if self.recipe.pretrained is None and self.recipe.fit.pretrain_epochs:
+            yield pretrain_stage(self.net, self.task)
+        self.dense = evaluate(self.net, test_batches(self.data))
+        save(self.net, self.folder / "dense.safetensors")
+        pruned = yield from METHODS[self.recipe.method].stages(self.net, self.task)
+        return pruned
+
+    def _drive(self, stages: Stages) -> nn.Module:
+        """Runs the stages from where the run stands, saving after every epoch and when asked to stop."""
+        position = self.saved.position()
+        with ProgressLog(self.folder, position.log) as log, Interrupted() as interrupted:
+            for number in range(1_000):
+                try:
+                    stage = next(stages)
+                except StopIteration as over:
+                    network: nn.Module = over.value
+                    return network
+                if number < position.stage:
+                    self.saved.load_end(stage, number)
+                    continue
+                if number == position.stage:
+                    self.saved.restore(stage)
+                self._run_stage(stage, number, log, interrupted)
+        raise SanpError("a method gave a thousand stages: it does not end")
+
+    def _run_stage(self, stage: Stage, number: int, log: ProgressLog, interrupted: Interrupted) -> None:
+        for progress in stage.run():
+            if self.watch is not None:
+                self.watch(progress)
+            log.step(progress)
+            if progress.epoch_over:
+                log.epoch(progress, self._test(stage.net, progress))
+                self.saved.write(stage, Position(number, log.state()))
+            elif interrupted.asked:
+                self.saved.write(stage, Position(number, log.state()))
+            if interrupted.asked:
+                raise SanpError(f"stopped: go on with sanp train --resume {self.folder}")
+        self.saved.write_end(stage, number)
+
+    def _test(self, net: nn.Module, progress: Progress) -> Report | None:
+        every = self.recipe.test_every
+        if every == 0 or progress.epoch % every:
+            return None
+        return evaluate(net, test_batches(self.data))
+
+
+def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = None) -> Finished:
+    """Goes on with an interrupted run to its end."""
+    recipe = read_run(folder)
+    if (folder / "model.safetensors").exists():
+        raise SanpError(f"{folder} is finished: evaluate it with sanp eval {folder}")
+    return train(replace(recipe, threads=threads or recipe.threads), folder, watch=watch, resume=True)
+
+
+def _write_text(path: Any, text: str) -> None:
+    Path(path).write_text(text, encoding="utf-8")
