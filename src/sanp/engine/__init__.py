@@ -1,1 +1,7 @@
 """The fast twin of a gated network: the same outputs, and a pruned channel is never computed."""
+
+from sanp.engine.compile import compile
+from sanp.engine.engine import Engine
+from sanp.engine.plan import Plan, PlanRow
+
+__all__ = ["Engine", "Plan", "PlanRow", "compile"]

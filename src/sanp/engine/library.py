@@ -75,6 +75,8 @@ class NativeProgram:
             )
         self.operators: int = self._library.sanp_operators(self._handle)
         self.gates: int = self._library.sanp_gates(self._handle)
+        self.chosen = dict.fromkeys(range(self.operators), 0)
+        """for every convolution, the number of its algorithm"""
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
@@ -130,6 +132,7 @@ class NativeProgram:
         """Sets how a convolution is computed. Not while the program runs."""
         with _Message() as message:
             message.check(self._library.sanp_choose(self._handle, operator, algorithm, *message.room))
+        self.chosen[operator] = algorithm
 
     def settle(self) -> None:
         """Frees the weights of the algorithms that were not chosen."""

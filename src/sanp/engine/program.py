@@ -156,10 +156,11 @@ class ProgramWriter:
         """a · b, with b of the same shape or one number a channel."""
         return self._add(self.shapes[a], lambda out: [_MULTIPLY, a, b, out])
 
-    def affine(self, x: int, scale: Floats, shift: Floats, act: Activation = IDENTITY) -> int:
-        """act(scale · x + shift), one of each a channel."""
+    def affine(self, x: int, scale: Floats, shift: Floats, *, fills: bool = True) -> int:
+        """scale · x + shift, one of each a channel; without ``fills`` a pruned channel stays pruned."""
         return self._add(
-            self.shapes[x], lambda out: [_AFFINE, x, out, self._place(scale), self._place(shift), *self._act(act)]
+            self.shapes[x],
+            lambda out: [_AFFINE, x, out, self._place(scale), self._place(shift), int(fills), *self._act(IDENTITY)],
         )
 
     def concat(self, values: Sequence[int]) -> int:

@@ -184,17 +184,17 @@ struct Run {
       }
   }
 
-  void operator()(const ActivationOp& o) const { map_channels(o.act, nullptr, nullptr); }
-  void operator()(const AffineOp& o) const { map_channels(o.act, o.scale, o.shift); }
+  void operator()(const ActivationOp& o) const { map_channels(o.act, nullptr, nullptr, false); }
+  void operator()(const AffineOp& o) const { map_channels(o.act, o.scale, o.shift, o.fills); }
 
-  void map_channels(const Activation& act, const float* scale, const float* shift) const {
+  void map_channels(const Activation& act, const float* scale, const float* shift, bool shifts) const {
     const Map& in = map(op.in[0]);
     Map& out = map(op.out);
-    const bool fills = !keeps_zero(act);
+    const bool fills = shifts || !keeps_zero(act);
     const int pixels = in.pixels();
     int slot = 0;
     merge(in.channels, in.index, in.live, nullptr, 0, [&](int c, int from, int) {
-      if (from < 0 && !fills && !(shift && shift[c] != 0)) return;
+      if (from < 0 && !fills) return;
       float* to = out.data + slot * out.stride;
       if (mine(slot)) {
         if (from < 0) {

@@ -56,7 +56,7 @@ struct AdaptiveOp { bool maximum; };
 struct ActivationOp { Activation act; };
 struct AddOp { Activation act; };
 struct MultiplyOp {};
-struct AffineOp { const float* scale; const float* shift; Activation act; };
+struct AffineOp { const float* scale; const float* shift; bool fills; Activation act; };
 struct ConcatOp {};
 struct ChannelsOp { std::vector<int> source; };  // output channel c is input channel source[c]
 struct FlattenOp {};

@@ -234,7 +234,10 @@ struct Builder {
         const int in = source(), out = target();
         same_shape(in, out, "an affine map");
         const long n = value(in).channels;
-        AffineOp op{keep(p, r.floats(n), n), keep(p, r.floats(n), n), {}};
+        AffineOp op{};
+        op.scale = keep(p, r.floats(n), n);
+        op.shift = keep(p, r.floats(n), n);
+        op.fills = r.flag();
         op.act = activation((int)n);
         return {{in}, out, op};
       }

@@ -1,0 +1,151 @@
+"""The compiled network: a list of native and torch steps behind one call."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from sanp.engine.library import NativeProgram
+from sanp.engine.plan import Plan
+from sanp.errors import SanpError
+from sanp.trace import Node, Value
+
+Values = dict[Value, Tensor]
+
+
+@dataclass(frozen=True)
+class NativeStep:
+    """One call of the native library."""
+
+    program: NativeProgram
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    """of the outputs, without the batch"""
+    threads: int
+
+    def run(self, values: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Adds the outputs to ``values``; says which samples held only finite numbers."""
+        arrays = [np.ascontiguousarray(values[value].numpy(), dtype=np.float32) for value in self.inputs]
+        made, finite = self.program.run(arrays, self.threads)
+        for value, array, shape in zip(self.outputs, made, self.shapes, strict=True):
+            values[value] = torch.from_numpy(array.reshape(len(array), *shape))
+        return finite
+
+
+@dataclass(frozen=True)
+class TorchStep:
+    """Operators that run in torch, as they were traced but for the size of the batch."""
+
+    nodes: tuple[Node, ...]
+    traced_batch: int
+
+    def run(self, values: Values, batch: int) -> None:
+        """Adds everything that the operators make to ``values``."""
+        for node in self.nodes:
+            args, kwargs = tree_map(
+                lambda leaf: values[leaf] if isinstance(leaf, Value) else leaf, (node.args, node.kwargs)
+            )
+            if node.op in ("view", "_unsafe_view", "reshape", "expand", "new_zeros", "repeat"):
+                args = tuple(self._resized(argument, batch) for argument in args)
+            made = node.func(*args, **kwargs)
+            for value, leaf in zip(node.outputs, tree_flatten(made)[0], strict=True):
+                if value is not None:
+                    values[value] = leaf
+
+    def _resized(self, argument: Any, batch: int) -> Any:
+        if isinstance(argument, list) and argument and argument[0] == self.traced_batch:
+            return [batch, *argument[1:]]
+        return argument
+
+
+class Engine:
+    """A network that computes only the open channels; called like the network it was compiled from.
+
+    Takes and gives torch tensors, or numpy arrays if it is given those; any batch size; from any thread.
+    """
+
+    def __init__(
+        self,
+        reference: nn.Module,
+        steps: Sequence[NativeStep | TorchStep],
+        *,
+        inputs: Sequence[Value],
+        input_shapes: Sequence[tuple[int, ...]],
+        outputs: Sequence[Value],
+        structure: TreeSpec,
+        plan: Plan,
+    ) -> None:
+        self.plan = plan
+        self._reference = reference
+        self._steps = tuple(steps)
+        self._inputs, self._input_shapes = tuple(inputs), tuple(input_shapes)
+        self._outputs, self._structure = tuple(outputs), structure
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs of the network in evaluation mode."""
+        tensors, wants_numpy = self._checked(args, kwargs)
+        back: Callable[[Tensor], Any] = (lambda y: y.numpy()) if wants_numpy else (lambda y: y)
+        if not self._steps:
+            args, kwargs = tree_map(
+                lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
+            )
+            return tree_map(lambda leaf: back(leaf) if isinstance(leaf, Tensor) else leaf, self._in_torch(args, kwargs))
+        values: Values = dict(zip(self._inputs, tensors, strict=True))
+        batch = len(tensors[0])
+        finite = np.ones(batch, np.bool_)
+        with torch.no_grad():
+            for step in self._steps:
+                if isinstance(step, NativeStep):
+                    finite &= step.run(values)
+                else:
+                    step.run(values, batch)
+        results = [values[value] for value in self._outputs]
+        if not finite.all():
+            self._redo(tensors, results, torch.from_numpy(~finite))
+        return tree_unflatten([back(result) for result in results], self._structure)
+
+    def _redo(self, tensors: Sequence[Tensor], results: Sequence[Tensor], rows: Tensor) -> None:
+        """Samples with NaN or infinity: zero times them is not zero, so every channel has to be computed."""
+        exact = tree_leaves(self._in_torch(tuple(tensor[rows] for tensor in tensors), {}))
+        for result, leaf in zip(results, exact, strict=True):
+            result[rows] = leaf
+
+    def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with torch.no_grad():
+            return self._reference(*args, **kwargs)
+
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Tensor], bool]:
+        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor | np.ndarray)]
+        if len(leaves) != len(self._input_shapes):
+            raise SanpError(f"{len(leaves)} tensors were given: this network takes {len(self._input_shapes)}")
+        wants_numpy = any(isinstance(leaf, np.ndarray) for leaf in leaves)
+        tensors = [_as_tensor(leaf) for leaf in leaves]
+        for tensor, shape in zip(tensors, self._input_shapes, strict=True):
+            if tensor.shape[1:] != shape or tensor.dim() == 0:
+                wanted = ", ".join(map(str, shape))
+                raise SanpError(
+                    f"an input of shape {tuple(tensor.shape)} was given: wanted is (N, {wanted}), as the example_input was; "
+                    "compile again with an example of the new size"
+                )
+        if len({len(tensor) for tensor in tensors}) > 1:
+            raise SanpError(f"inputs of batch sizes {[len(t) for t in tensors]} were given: all must have the same")
+        return tensors, wants_numpy
+
+
+def _as_tensor(leaf: Any) -> Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(leaf)) if isinstance(leaf, np.ndarray) else leaf.detach()
+    if tensor.device.type != "cpu":
+        raise SanpError(f"an input on {tensor.device} was given: a compiled network runs on the CPU; use x.cpu()")
+    if tensor.layout != torch.strided:
+        raise SanpError(f"an input with layout {tensor.layout} was given: give a dense one, as x.to_dense()")
+    if tensor.dtype != torch.float32:
+        raise SanpError(f"an input of {tensor.dtype} was given: wanted is torch.float32; use x.float()")
+    result: Tensor = tensor.contiguous()
+    return result

@@ -1,0 +1,55 @@
+"""A Saliency-and-Pruning Module as numbers for the native library: the standardisation folds into W1."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sanp.binarize import SemanticHashing, TopK
+from sanp.engine.program import Floats, GateWeights
+from sanp.saliency import PredictedSaliency, Standardize, StaticSaliency
+from sanp.spm import SPM
+
+
+class Unsupported(Exception):
+    """The native part does not know this; the message says what."""
+
+
+def floats(tensor: Tensor) -> Floats:
+    """A tensor as an array of float32."""
+    array: Floats = tensor.detach().to("cpu", torch.float32).contiguous().numpy()
+    return array
+
+
+def gate_weights(spm: SPM) -> GateWeights:
+    """What the library needs to decide as ``spm`` does in evaluation."""
+    channels, w1, b1, w2, b2 = _saliency(spm.saliency)
+    groups = channels // spm.group
+    if isinstance(spm.binarize, SemanticHashing):
+        top = 0
+    elif isinstance(spm.binarize, TopK):
+        top = max(1, round(spm.binarize.density * groups))
+    else:
+        raise Unsupported(f"the binarizer {type(spm.binarize).__name__}")
+    threshold = np.broadcast_to(floats(spm.threshold), (channels,))
+    return GateWeights(w1=w1, b1=b1, w2=w2, b2=b2, threshold=threshold, group=spm.group, top=top)
+
+
+def _saliency(module: nn.Module) -> tuple[int, Floats, Floats, Floats, Floats]:
+    """C_out, and W1, b1, W2 and b2 with everything folded in."""
+    if isinstance(module, StaticSaliency):
+        with torch.no_grad():
+            constant = floats(module.predict(module.vector)[0])
+        inputs, channels = module.vector.shape[1], len(constant)
+        return channels, np.zeros((0, inputs), np.float32), np.zeros(0, np.float32), np.zeros((channels, 0), np.float32), constant  # fmt: skip
+    if not isinstance(module, PredictedSaliency):
+        raise Unsupported(f"the saliency {type(module).__name__}")
+    w1, b1 = module.w1.weight.detach().double(), torch.zeros(module.w1.out_features, dtype=torch.float64)
+    if isinstance(module.standardize, Standardize):
+        scale = (module.standardize.var.double() + module.standardize.eps).rsqrt()
+        w1 = w1 * scale
+        b1 = -(w1 @ module.standardize.mean.double())
+    elif not isinstance(module.standardize, nn.Identity):
+        raise Unsupported(f"the standardisation {type(module.standardize).__name__}")
+    w2 = module.w2
+    b2 = torch.zeros(w2.out_features) if w2.bias is None else w2.bias
+    return w2.out_features, floats(w1), floats(b1), floats(w2.weight), floats(b2)

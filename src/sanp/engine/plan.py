@@ -1,0 +1,43 @@
+"""What runs where, and why: printed by ``print(fast.plan)``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One operator of the compiled network."""
+
+    layer: str
+    where: str
+    """``native`` or ``torch``"""
+    how: str
+    """the algorithm of a convolution, or the operator"""
+    why: str = ""
+    """for torch, the reason"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every operator in order of execution, and the instruction set of the native part."""
+
+    rows: tuple[PlanRow, ...]
+    instruction_set: str
+    """``avx512``, ``avx2``, ``plain``, or ``none`` if all runs in torch"""
+    threads: int
+
+    @property
+    def native(self) -> bool:
+        """Everything runs natively."""
+        return all(row.where == "native" for row in self.rows)
+
+    def __iter__(self) -> Iterator[PlanRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        width = max((len(row.layer) for row in self.rows), default=0)
+        lines = [f"{row.layer:<{width}}  {row.where:<6}  {row.how:<14}  {row.why}".rstrip() for row in self.rows]
+        return "\n".join([f"kernels: {self.instruction_set}, threads: {self.threads}", *lines])

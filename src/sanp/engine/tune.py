@@ -1,0 +1,45 @@
+"""Picks each convolution's algorithm by timing all of them on this machine; what was measured once is remembered."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sanp.engine.library import ALGORITHMS, NativeProgram
+
+_ROUNDS = 4
+Key = tuple[object, ...]
+_remembered: dict[Key, int] = {}
+
+
+def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[np.float32]], threads: int) -> None:
+    """Sets the fastest algorithm of every convolution. ``keys`` says of each operator what its time depends on."""
+    choices = {op: program.algorithms(op) for op in range(program.operators)}
+    open_channels = np.zeros(max(1, program.gates), np.int32)
+    program.run(inputs, threads, live=open_channels)
+    density = tuple((open_channels // 8).tolist())  # neighbouring densities choose alike
+    named = {
+        op: (program.instruction_set, threads, keys[op], density) for op, found in choices.items() if len(found) > 1
+    }
+    if any(key not in _remembered for key in named.values()):
+        seconds = _measure(program, choices, inputs, threads)
+        for op, key in named.items():
+            _remembered[key] = min(choices[op], key=lambda algorithm: float(seconds[algorithm, op]))
+    for op, key in named.items():
+        program.choose(op, _remembered[key])
+
+
+def _measure(
+    program: NativeProgram, choices: dict[int, list[int]], inputs: Sequence[NDArray[np.float32]], threads: int
+) -> NDArray[np.float64]:
+    """The least time of every operator under each algorithm, rounds interleaved."""
+    best = np.full((len(ALGORITHMS), program.operators), np.inf)
+    for _ in range(_ROUNDS):
+        for algorithm in range(len(ALGORITHMS)):
+            for op, found in choices.items():
+                if found:
+                    program.choose(op, algorithm if algorithm in found else found[0])
+            seconds = np.zeros(program.operators)
+            program.run(inputs, threads, seconds=seconds)
+            best[algorithm] = np.minimum(best[algorithm], seconds)
+    return best
