@@ -1,36 +1,19 @@
-"""Channels that can only be taken out together: what static pruning may remove, found from one trace.
+"""Channels that can only be taken out together: what static pruning may remove, and what is left of the cost.
 
-Every output channel of a convolution or linear layer gets an identity, which travels with it through the network.
-Operators that treat channels one by one pass identities on, an addition or product joins those of its operands, and
-whatever else meets a channel keeps it in the network. A channel may go if every layer that reads it would read zero.
+Every output channel of a convolution or linear layer has an identity; see follow.py for how identities are found.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import tree_map
 
 from sanp.errors import SanpError
 from sanp.flops import conv_flops
-from sanp.propagate import KEEP_ZERO, POOL, constant_along
-from sanp.trace import ALIASED, ModuleCall, Node, Trace, Value, trace
 
 FIXED = 0
 """The identity of everything that cannot be taken out."""
-
-ELEMENTWISE = set("sigmoid hardsigmoid exp softplus log cos rsqrt reciprocal hardtanh clamp pow rsub".split())
-"""Unary operators that need not keep a zero."""
-PAIRWISE = set("add sub mul div maximum minimum".split())
-RESHAPING = set(
-    "view _unsafe_view reshape permute transpose t expand squeeze unsqueeze flatten cat movedim repeat".split()
-)
-PICKING = set("slice select narrow unbind split split_with_sizes chunk unsafe_split unsafe_chunk".split())
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass
@@ -52,8 +35,8 @@ class Coupling:
     norm_of: dict[str, str] = field(default_factory=dict)
     """path of a convolution to that of the batch norm that alone reads it"""
     parent: list[int] = field(default_factory=lambda: [FIXED])
-    joined: set[int] = field(default_factory=set)
-    """identities that an addition or product has tied to another layer's"""
+    added: set[int] = field(default_factory=set)
+    """identities that an addition has tied to another layer's"""
     other_flops: int = 0
     """of convolutions that are no module of their own: never cut, counted"""
 
@@ -104,7 +87,7 @@ class Coupling:
         for path, member in self.convs.items():
             assert member.inputs is not None
             inputs, outputs = (int(self.kept(side, gone).sum()) for side in (member.inputs, member.outputs))
-            groups, taps = _conv(member.module).groups, prod(_conv(member.module).kernel_size)
+            groups, taps = convolution(member.module).groups, prod(convolution(member.module).kernel_size)
             per_group = 1 if groups == len(member.inputs) else inputs // groups
             found[path] = conv_flops(member.positions, per_group, taps, outputs)
         return found
@@ -114,241 +97,9 @@ class Coupling:
         return torch.tensor([self.root(identity) not in gone for identity in identities.tolist()])
 
 
-def find_coupling(net: nn.Module, example: Any) -> Coupling:
-    """Follows every channel of a network through one forward."""
-    return _Follower(trace(net, example)).coupling
-
-
-class _Follower:
-    """Fills a coupling: for each value, identities in its shape, and whether a channel that goes would be zero there."""
-
-    def __init__(self, seen: Trace) -> None:
-        self.seen = seen
-        self.coupling = Coupling()
-        self.of: dict[Value, Tensor] = {}
-        self.zero: dict[Value, bool] = {}
-        self.readers = seen.consumers()
-        self.made_by: dict[Value, str] = {}
-        """outputs of convolutions, to find the batch norm that follows"""
-        whole = {call.first_node: call for call in seen.calls if _is_layer(call)}
-        index = 0
-        while index < len(seen.nodes):
-            call = whole.get(index)
-            if call is not None and call.end_node > index:
-                self.layer(call)
-                index = call.end_node
-            else:
-                self.operator(seen.nodes[index])
-                index += 1
-        for value in seen.outputs:
-            self.coupling.fix(self.identities(value))
-
-    def identities(self, value: Value) -> Tensor:
-        """What stands at each element of a value."""
-        fixed = torch.tensor(FIXED).expand(self.seen.shapes[value.index])
-        return self.of.get(value, fixed)
-
-    def along(self, value: Value, dim: int) -> Tensor:
-        """The identities along one dimension; where they change along another too, all are kept in the network."""
-        identities = self.identities(value)
-        single = constant_along(identities, [other for other in range(identities.dim()) if other != dim])
-        if single is None:
-            self.coupling.fix(identities)
-            return torch.full((identities.shape[dim],), FIXED)
-        return single
-
-    def layer(self, call: ModuleCall) -> None:
-        """A convolution, linear layer or batch norm as a whole."""
-        source, out, module = call.inputs[0], call.outputs[0], call.module
-        if isinstance(module, _BatchNorm):
-            identities = self.along(source, 1)
-            self.bind(call.path, Member(module, None, identities))
-            own = source in self.made_by and len({self.seen.nodes[i].call for i in self.readers[source]}) == 1
-            if own:
-                self.coupling.norm_of[self.made_by[source]] = call.path
-            self.put(out, identities, dim=1, zero=own)
-            return
-        if isinstance(module, nn.Linear):
-            inputs = self.read(source, -1)
-            self.bind(call.path, Member(module, inputs, outputs := self.coupling.new(module.out_features)))
-            self.put(out, outputs, dim=-1, zero=False)
-            return
-        self.convolution(call.path, _conv(module), source, out)
-
-    def convolution(self, path: str, conv: nn.Conv2d, source: Value, out: Value) -> None:
-        """Fresh outputs; a depthwise one's follow its inputs, and those of other groups stay as they are."""
-        if conv.groups == conv.in_channels and conv.groups > 1:
-            inputs = self.along(source, 1)
-            outputs = inputs.repeat_interleave(conv.out_channels // conv.in_channels)
-        else:
-            inputs, outputs = self.read(source, 1), self.coupling.new(conv.out_channels)
-            if conv.groups > 1:
-                self.coupling.fix(torch.cat((inputs, outputs)))
-        self.bind(path, Member(conv, inputs, outputs, prod(self.seen.shapes[out.index][2:])))
-        self.put(out, outputs, dim=1, zero=True)
-        self.made_by[out] = path
-
-    def read(self, value: Value, dim: int) -> Tensor:
-        """The input channels of a layer that sums over them: those that would not be zero there must stay."""
-        identities = self.along(value, dim % len(self.seen.shapes[value.index]))
-        if not self.zero.get(value, False):
-            self.coupling.fix(identities)
-        return identities
-
-    def bind(self, path: str, member: Member) -> None:
-        """Notes a layer; one that is called again has the same channels both times."""
-        before = self.coupling.members.get(path)
-        if before is None:
-            self.coupling.members[path] = member
-            return
-        before.positions += member.positions
-        for old, new in ((before.inputs, member.inputs), (before.outputs, member.outputs)):
-            if old is not None and new is not None:
-                self.join(old, new)
-
-    def put(self, value: Value, identities: Tensor, *, dim: int, zero: bool) -> None:
-        """Says what the channels of a value are."""
-        shape = self.seen.shapes[value.index]
-        sizes = [1] * len(shape)
-        sizes[dim] = len(identities)
-        self.of[value] = identities.reshape(sizes).expand(shape)
-        self.zero[value] = zero
-
-    def join(self, left: Tensor, right: Tensor) -> None:
-        """Ties identities pair by pair."""
-        pairs = torch.unique(torch.stack((left.reshape(-1), right.reshape(-1)), 1), dim=0)
-        for a, b in pairs.tolist():
-            if self.coupling.tie(a, b):
-                self.coupling.joined.update((a, b))
-
-    def operator(self, node: Node) -> None:
-        """One operator outside those layers."""
-        name = node.op.removesuffix("_")
-        inputs = [value for value in node.inputs() if value in self.of]
-        if node.op == ALIASED:  # written through another tensor: any earlier channel may be in it
-            self.coupling.fix(torch.arange(len(self.coupling.parent)))
-        if name == "convolution":
-            self.other_convolution(node)
-        if not inputs:
-            return
-        made = None
-        if name in PAIRWISE:
-            made = self.pairwise(node, product=name in ("mul", "div"))
-        elif len(inputs) == len(node.inputs()):
-            made = self.one_by_one(node, name)
-        if made is None:
-            for value in inputs:
-                self.coupling.fix(self.identities(value))
-
-    def one_by_one(self, node: Node, name: str) -> bool | None:
-        """Operators that pass channels on as they are; None for any other."""
-        value, out = node.inputs()[0], node.outputs[0]
-        if out is None or _constants(node):
-            return None
-        identities, shape = self.identities(value), self.seen.shapes[out.index]
-        if name in KEEP_ZERO or name in ELEMENTWISE:
-            return self.passed(out, identities, zero=self.zero[value] and name in KEEP_ZERO)
-        if name in POOL or name in ("mean", "sum", "amax"):
-            return self.pooled(value, out, shape)
-        if name in RESHAPING or name in PICKING:
-            return self.moved(node, picking=name in PICKING)
-        return None
-
-    def passed(self, out: Value, identities: Tensor, *, zero: bool) -> bool | None:
-        """The same identities go on, if they are such that a shape with fewer channels would mean the same."""
-        if identities.shape != self.seen.shapes[out.index] or _changing_dims(identities) > 1:
-            return None
-        self.of[out], self.zero[out] = identities, zero
-        return True
-
-    def pooled(self, value: Value, out: Value, shape: torch.Size) -> bool | None:
-        """Pooling and means over positions keep each channel apart."""
-        identities = self.identities(value)
-        channels = constant_along(identities, list(range(2, identities.dim()))) if identities.dim() > 2 else None
-        if channels is None or tuple(shape[:2]) != tuple(channels.shape):
-            return None
-        whole = channels.reshape(*channels.shape, *(1,) * (len(shape) - 2)).expand(shape)
-        return self.passed(out, whole, zero=self.zero[value])
-
-    def moved(self, node: Node, *, picking: bool) -> bool | None:
-        """Operators that only move numbers are run on the identities."""
-        args, kwargs = tree_map(
-            lambda leaf: self.identities(leaf).contiguous() if isinstance(leaf, Value) else leaf,
-            (node.args, node.kwargs),
-        )
-        results = node.func(*args, **kwargs)
-        results = results if isinstance(results, list | tuple) else [results]
-        before = {identity for value in node.inputs() for identity in self.identities(value).unique().tolist()}
-        zero = all(self.zero.get(value, False) for value in node.inputs())
-        for out, identities in zip(node.outputs, results, strict=True):
-            if picking and set(identities.unique().tolist()) != before:
-                return None  # where a part begins would change with the channels before it
-            if out is None or self.passed(out, identities, zero=zero) is None:
-                return None
-        return True
-
-    def pairwise(self, node: Node, *, product: bool) -> bool | None:
-        """Sums and products tie the channels of their operands; one that is spread over all channels must stay."""
-        out = node.outputs[0]
-        assert out is not None
-        shape, values = self.seen.shapes[out.index], node.inputs()
-        if any(constant.numel() > 1 for constant in _constants(node)):
-            return None
-        sides = [self.identities(value).expand(shape) for value in values]
-        if len(values) == 2:
-            for mine, other in ((0, 1), (1, 0)):
-                if _spread(self.seen.shapes[values[mine].index], sides[other]):
-                    self.coupling.fix(sides[mine])
-                    sides[mine] = sides[other]
-            self.join(*sides)
-        zeros = [self.zero.get(value, False) for value in values]
-        constant_added = len(values) == 1 and not product
-        return self.passed(out, sides[0], zero=(any(zeros) if product else all(zeros)) and not constant_added)
-
-    def other_convolution(self, node: Node) -> None:
-        """One that is no plain module: it stays whole, and so does what it reads."""
-        source, weight, out = node.args[0], node.args[1], node.outputs[0]
-        if not isinstance(source, Value) or out is None:
-            return
-        size = self.seen.shapes[weight.index] if isinstance(weight, Value) else weight.shape
-        before, after = self.seen.shapes[source.index], self.seen.shapes[out.index]
-        positions = prod((before if node.args[6] else after)[2:])
-        self.coupling.other_flops += conv_flops(positions, before[1] // node.args[8], prod(size[2:]), after[1])
-
-
-def _conv(module: nn.Module) -> nn.Conv2d:
-    """A convolution of any number of dimensions, for the attributes that all have."""
+def convolution(module: nn.Module) -> nn.Conv2d:
+    """A convolution of any number of dimensions, typed for the attributes that all have."""
     return module  # type: ignore[return-value]
-
-
-def _is_layer(call: ModuleCall) -> bool:
-    """A plain layer whose tensors can be cut: its parameters are its own, one value in and one out."""
-    module = call.module
-    plain = type(module) in (*CONVOLUTIONS, nn.Linear) or isinstance(module, _BatchNorm)
-    own = plain and not hasattr(module, "parametrizations") and "weight" in module._parameters
-    return own and len(call.inputs) == 1 and len(call.outputs) == 1
-
-
-def _constants(node: Node) -> list[Tensor]:
-    """Tensors among the arguments that do not depend on the input, such as a scale for each channel."""
-    return [leaf for leaf in _flat(node.args) if isinstance(leaf, Tensor)]
-
-
-def _flat(tree: Any) -> list[Any]:
-    return [leaf for part in tree for leaf in _flat(part)] if isinstance(tree, list | tuple) else [tree]
-
-
-def _changing_dims(identities: Tensor) -> int:
-    """Along how many dimensions identities change."""
-    return sum(constant_along(identities, [dim]) is None for dim in range(identities.dim()))
-
-
-def _spread(shape: Sequence[int], other: Tensor) -> bool:
-    """An operand of this shape is repeated along a dimension where the other's identities change."""
-    padded = [1] * (other.dim() - len(shape)) + list(shape)
-    return any(
-        size == 1 and other.shape[dim] > 1 and constant_along(other, [dim]) is None for dim, size in enumerate(padded)
-    )
 
 
 def check_removable(coupling: Coupling, net: nn.Module) -> None:
