@@ -10,7 +10,15 @@ from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("src/sanp/engine/native")
 SOURCES = ["api", "execute", "place", "read", "run"]
-FLAGS = ["-std=c++17", "-O3", "-g0", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", "-Wno-psabi", "-Wno-unknown-pragmas"]
+FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "-g0",
+    "-fPIC",
+    "-fno-math-errno",
+    "-ffp-contract=fast",
+    "-Wno-psabi",
+]
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 KERNELS: dict[str, list[str]] = {"plain": []}
 if X86:
@@ -28,7 +36,7 @@ class BuildNative(build_ext):
         try:
             self._compile(ext)
         except Exception as error:
-            print(f"sanp: the native engine was not built ({error}); sanp.compile will run in torch", file=sys.stderr)
+            sys.stderr.write(f"sanp: the native engine was not built ({error}); sanp.compile will run in torch\n")
 
     def _compile(self, ext: Extension) -> None:
         defines: list[tuple[str, str | None]] = [(f"SANP_WITH_{name.upper()}", None) for name in KERNELS]

@@ -22,8 +22,8 @@ from sanp.trace import Trace, call_with, trace
 _BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
 _TOLERANCE = 1e-4
 _OPERATORS = (
-    "", "input", "output", "conv", "gate", "linear", "pool", "pool", "activation", "add", "multiply", "affine", "concat",
-    "channels", "flatten",
+    "", "input", "output", "conv", "gate", "linear", "pool", "pool", "activation", "add", "multiply", "affine",
+    "concat", "channels", "flatten",
 )  # fmt: skip
 
 
@@ -111,10 +111,11 @@ class _Builder:
                 rows += made
                 step.run(values)
             else:
-                steps.append(TorchStep(tuple(segment.nodes), _BATCH))
+                torch_step = TorchStep(tuple(segment.nodes), _BATCH)
+                torch_step.run(values, _BATCH)
+                steps.append(torch_step)
                 pairs = zip(segment.units, segment.reasons, strict=True)
                 rows += [PlanRow(unit.name, "torch", unit.nodes[0].op, why) for unit, why in pairs]
-                steps[-1].run(values, _BATCH)
         return self._engine(tuple(steps), tuple(rows), instruction_set)
 
     def _native(self, segment: Segment, values: dict[Any, Tensor], winograd: bool) -> tuple[NativeStep, list[PlanRow]]:

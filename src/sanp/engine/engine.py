@@ -1,6 +1,5 @@
 """The compiled network: a list of native and torch steps behind one call."""
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,17 +85,14 @@ class Engine:
         self._steps = tuple(steps)
         self._inputs, self._input_shapes = tuple(inputs), tuple(input_shapes)
         self._outputs, self._structure = tuple(outputs), structure
-        self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs of the network in evaluation mode."""
         tensors, wants_numpy = self._checked(args, kwargs)
         back: Callable[[Tensor], Any] = (lambda y: y.numpy()) if wants_numpy else (lambda y: y)
         if not self._steps:
-            args, kwargs = tree_map(
-                lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
-            )
-            return tree_map(lambda leaf: back(leaf) if isinstance(leaf, Tensor) else leaf, self._in_torch(args, kwargs))
+            result = self._in_torch(args, kwargs, None)
+            return tree_map(lambda leaf: back(leaf) if isinstance(leaf, Tensor) else leaf, result)
         values: Values = dict(zip(self._inputs, tensors, strict=True))
         batch = len(tensors[0])
         finite = np.ones(batch, np.bool_)
@@ -108,16 +104,21 @@ class Engine:
                     step.run(values, batch)
         results = [values[value] for value in self._outputs]
         if not finite.all():
-            self._redo(tensors, results, torch.from_numpy(~finite))
+            # Zero times NaN or infinity is not zero, so for these samples every channel has to be computed.
+            rows = torch.from_numpy(~finite)
+            for result, exact in zip(results, tree_leaves(self._in_torch(args, kwargs, rows)), strict=True):
+                result[rows] = exact
         return tree_unflatten([back(result) for result in results], self._structure)
 
-    def _redo(self, tensors: Sequence[Tensor], results: Sequence[Tensor], rows: Tensor) -> None:
-        """Samples with NaN or infinity: zero times them is not zero, so every channel has to be computed."""
-        exact = tree_leaves(self._in_torch(tuple(tensor[rows] for tensor in tensors), {}))
-        for result, leaf in zip(results, exact, strict=True):
-            result[rows] = leaf
+    def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Tensor | None) -> Any:
+        """The network itself, on all samples or some of them."""
 
-    def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def given(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor | np.ndarray):
+                return leaf
+            return _as_tensor(leaf) if rows is None else _as_tensor(leaf)[rows]
+
+        args, kwargs = tree_map(given, (args, kwargs))
         with torch.no_grad():
             return self._reference(*args, **kwargs)
 
@@ -131,8 +132,8 @@ class Engine:
             if tensor.shape[1:] != shape or tensor.dim() == 0:
                 wanted = ", ".join(map(str, shape))
                 raise SanpError(
-                    f"an input of shape {tuple(tensor.shape)} was given: wanted is (N, {wanted}), as the example_input was; "
-                    "compile again with an example of the new size"
+                    f"an input of shape {tuple(tensor.shape)} was given: wanted is (N, {wanted}), as the example_input "
+                    "was; compile again with an example of the new size"
                 )
         if len({len(tensor) for tensor in tensors}) > 1:
             raise SanpError(f"inputs of batch sizes {[len(t) for t in tensors]} were given: all must have the same")

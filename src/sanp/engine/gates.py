@@ -39,8 +39,8 @@ def _saliency(module: nn.Module) -> tuple[int, Floats, Floats, Floats, Floats]:
     if isinstance(module, StaticSaliency):
         with torch.no_grad():
             constant = floats(module.predict(module.vector)[0])
-        inputs, channels = module.vector.shape[1], len(constant)
-        return channels, np.zeros((0, inputs), np.float32), np.zeros(0, np.float32), np.zeros((channels, 0), np.float32), constant  # fmt: skip
+        nothing = np.zeros((0, module.vector.shape[1]), np.float32)
+        return len(constant), nothing, nothing[:, 0], np.zeros((len(constant), 0), np.float32), constant
     if not isinstance(module, PredictedSaliency):
         raise Unsupported(f"the saliency {type(module).__name__}")
     w1, b1 = module.w1.weight.detach().double(), torch.zeros(module.w1.out_features, dtype=torch.float64)

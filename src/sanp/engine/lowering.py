@@ -154,9 +154,9 @@ class Lowering:
 
     def _written(self, conv: Pending, act: Activation) -> int:
         _, height, width = self.writer.shapes[conv.x]
-        if conv.weight.shape[2:] == (1, 1) and height * width == 1 and conv.groups == 1 and conv.gate < 0:
-            if conv.residual < 0 and not conv.follows and conv.window.padding == (0, 0):
-                return self.writer.linear(conv.x, conv.weight[:, :, 0, 0], conv.bias, act)
+        pointwise = conv.weight.shape[2:] == (1, 1) and conv.groups == 1 and conv.window.padding == (0, 0)
+        if pointwise and height * width == 1 and conv.gate < 0 and conv.residual < 0:
+            return self.writer.linear(conv.x, conv.weight[:, :, 0, 0], conv.bias, act)
         return self.writer.conv(
             conv.x, conv.weight, conv.bias, conv.window, groups=conv.groups, act=act, residual=conv.residual,
             gate=conv.gate, follows=conv.follows,

@@ -16,8 +16,8 @@ Pair = tuple[int, int]
  _FLATTEN) = range(1, 15)  # fmt: skip
 
 ACTIVATIONS = (
-    "none", "relu", "clip", "leaky", "silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "sigmoid", "tanh", "prelu",
-    "elu",
+    "none", "relu", "clip", "leaky", "silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "sigmoid", "tanh",
+    "prelu", "elu",
 )  # fmt: skip
 
 

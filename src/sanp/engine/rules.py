@@ -129,7 +129,7 @@ def _divide(low: Lowering, node: Node) -> None:
     a, b = node.args[:2]
     if not isinstance(a, Value) or isinstance(b, Value) or node.kwargs.get("rounding_mode") is not None:
         raise Unsupported("division by features")
-    scale = 1 / _by_channel(low, a, b)
+    scale = np.float32(1) / _by_channel(low, a, b)
     low.define(node.outputs[0], low.scale_and_shift(a, scale, np.zeros_like(scale), fills=False))
 
 
