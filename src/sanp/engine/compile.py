@@ -14,7 +14,7 @@ from sanp.engine.gates import Unsupported
 from sanp.engine.library import ALGORITHMS, Unavailable, load
 from sanp.engine.lowering import Lowering
 from sanp.engine.plan import Plan, PlanRow
-from sanp.engine.segments import Segment, cut, lower
+from sanp.engine.segments import Segment, cut
 from sanp.engine.tune import tune
 from sanp.errors import SanpError
 from sanp.trace import Trace, call_with, trace
@@ -85,8 +85,8 @@ class _Builder:
         if any(leaf.dtype != torch.float32 for leaf in self.leaves):
             raise Unsupported("an input that is not float32")
         segments = cut(self.seen)
-        if not any(segment.native for segment in segments):
-            raise Unsupported("; ".join(dict.fromkeys(segments[0].reasons)))
+        if all(lowering is None for _, lowering in segments):
+            raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         for winograd in (True, False):
             engine = self._assemble(segments, winograd=winograd)
             if self._agrees(engine):
@@ -98,14 +98,14 @@ class _Builder:
         name = type(self.reference).__name__
         return self._engine((), (PlanRow(name, "torch", "whole network", why),), "none")
 
-    def _assemble(self, segments: list[Segment], *, winograd: bool) -> Engine:
+    def _assemble(self, segments: list[tuple[Segment, Lowering | None]], *, winograd: bool) -> Engine:
         steps: list[NativeStep | TorchStep] = []
         rows: list[PlanRow] = []
         instruction_set = ""
         values = dict(zip(self.seen.inputs, self.leaves, strict=True))
-        for segment in segments:
-            if segment.native:
-                step, made = self._native(segment, values, winograd)
+        for segment, lowering in segments:
+            if lowering is not None:
+                step, made = self._native(segment, lowering, values, winograd)
                 instruction_set = step.program.instruction_set
                 steps.append(step)
                 rows += made
@@ -118,8 +118,9 @@ class _Builder:
                 rows += [PlanRow(unit.name, "torch", unit.nodes[0].op, why) for unit, why in pairs]
         return self._engine(tuple(steps), tuple(rows), instruction_set)
 
-    def _native(self, segment: Segment, values: dict[Any, Tensor], winograd: bool) -> tuple[NativeStep, list[PlanRow]]:
-        lowering = lower(self.seen, segment)
+    def _native(
+        self, segment: Segment, lowering: Lowering, values: dict[Any, Tensor], winograd: bool
+    ) -> tuple[NativeStep, list[PlanRow]]:
         program = lowering.writer.build()
         if winograd:
             inputs = [np.ascontiguousarray(values[value][:1].numpy()) for value in lowering.inputs]

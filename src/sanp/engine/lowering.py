@@ -50,14 +50,10 @@ def sample_shape(shape: torch.Size) -> Shape:
 
 
 class Lowering:
-    """Writes one native program from consecutive units. ``kept`` are the values that something else reads.
+    """Writes one native program from consecutive units. ``kept`` are the values that something else reads."""
 
-    With ``probing`` it only finds out whether units can be translated; the program is thrown away.
-    """
-
-    def __init__(self, trace: Trace, kept: set[Value], readers: Mapping[Value, int], *, probing: bool = False) -> None:
+    def __init__(self, trace: Trace, kept: set[Value], readers: Mapping[Value, int]) -> None:
         self.trace = trace
-        self.probing = probing
         self.writer = ProgramWriter()
         self.inputs: list[Value] = []
         self.origin: list[str] = []
@@ -75,10 +71,9 @@ class Lowering:
             rule(self, unit.node)
         self._note(unit.name)
 
-    def finish(self, outputs: list[Value]) -> None:
-        """Marks what the caller gets."""
-        for value in outputs:
-            self.writer.output(self.native(value))
+    def give(self, value: Value) -> None:
+        """Marks a value that the caller gets."""
+        self.writer.output(self.native(value))
         self._note("output")
 
     def _note(self, name: str) -> None:
@@ -204,14 +199,14 @@ class Lowering:
             raise Unsupported("a gated module that is not one convolution of its input")
         conv = self.convolution(convolutions[0])
         if module.norm is not None:
-            scale, shift = affine_of(module.norm, conv.weight.shape[0])
+            scale, shift = affine_of(module.norm, convolutions[0].args[1].shape)
             rows = scale.reshape(-1, *(1,) * (conv.weight.ndim - 1))
             conv = replace(conv, weight=conv.weight * rows, bias=conv.bias * scale + shift)
         if isinstance(module, GatedConv):
             conv = replace(conv, gate=self.writer.gate(conv.x, gate_weights(module.spm)))
             self._note(unit.name)
         else:
-            if conv.weight.shape[1] != 1 or not (self.probing or set(self.inputs) <= set(self.trace.inputs)):
+            if conv.weight.shape[1] != 1 or not set(self.inputs) <= set(self.trace.inputs):
                 raise Unsupported("a depthwise convolution that follows gates outside the native part")
             conv = replace(conv, follows=True)
         self.define(unit.outputs[0], conv)
@@ -238,13 +233,13 @@ class Lowering:
 Rule = Callable[[Lowering, Node], None]
 
 
-def affine_of(norm: nn.Module, channels: int) -> tuple[Floats, Floats]:
+def affine_of(norm: nn.Module, weight: torch.Size) -> tuple[Floats, Floats]:
     """Scale and shift of a batch norm in evaluation, or of any module that multiplies and adds constants by channel."""
     if getattr(norm, "track_running_stats", True) is False:
         raise Unsupported("a batch norm that uses the statistics of the batch")
     exact = copy.deepcopy(norm).double().eval()
     with torch.no_grad():
-        probe = torch.zeros(1, channels, 1, 1, dtype=torch.float64)
+        probe = torch.zeros(1, weight[0], *(1,) * (len(weight) - 2), dtype=torch.float64)
         shift = exact(probe).reshape(-1)
         scale = exact(probe + 1).reshape(-1) - shift
     return floats(scale), floats(shift)

@@ -171,15 +171,15 @@ def _adaptive(low: Lowering, node: Node, *, maximum: bool) -> None:
     low.define(node.outputs[0], low.writer.adaptive(low.native(node.args[0]), (size[0], size[1]), maximum=maximum))
 
 
-def _mean(low: Lowering, node: Node) -> None:
+def _over_positions(low: Lowering, node: Node, *, maximum: bool) -> None:
     x = node.args[0]
     dims = len(low.shape(x))
     over = _argument(node, 1, "dim", None)
     if over is None or sorted(d % dims for d in ([over] if isinstance(over, int) else over)) != list(range(2, dims)):
-        raise Unsupported("a mean that is not over all positions")
+        raise Unsupported(f"{node.op} that is not over all positions")
     if node.kwargs.get("dtype") not in (None, torch.float32) or dims < 3:
-        raise Unsupported("a mean in another precision")
-    low.define(node.outputs[0], low.writer.adaptive(low.native(x), (1, 1), maximum=False))
+        raise Unsupported(f"{node.op} in another precision, or of a vector")
+    low.define(node.outputs[0], low.writer.adaptive(low.native(x), (1, 1), maximum=maximum))
 
 
 def _concatenate(low: Lowering, node: Node) -> None:
@@ -201,9 +201,10 @@ def _move(low: Lowering, node: Node) -> None:
     low.move(node)
 
 
-_MOVES = (
+MOVES = (
     "view _unsafe_view reshape permute transpose slice select split split_with_sizes chunk squeeze unsqueeze flip "
-    "index_select narrow pixel_unshuffle channel_shuffle native_channel_shuffle unflatten"
+    "index_select narrow pixel_unshuffle channel_shuffle native_channel_shuffle unflatten clone detach alias "
+    "contiguous lift_fresh"
 ).split()
 
 RULES: dict[str, Rule] = {
@@ -235,8 +236,9 @@ RULES: dict[str, Rule] = {
     "avg_pool2d": _average_pool,
     "_adaptive_avg_pool2d": functools.partial(_adaptive, maximum=False),
     "adaptive_max_pool2d": functools.partial(_adaptive, maximum=True),
-    "mean": _mean,
+    "mean": functools.partial(_over_positions, maximum=False),
+    "amax": functools.partial(_over_positions, maximum=True),
     "cat": _concatenate,
-    **dict.fromkeys(("clone", "detach", "alias", "contiguous", "_to_copy", "lift_fresh"), _same),
-    **dict.fromkeys(_MOVES, _move),
+    "_to_copy": _same,
+    **dict.fromkeys(MOVES, _move),
 }

@@ -1,12 +1,14 @@
 """Cuts a traced network into stretches that run natively and stretches that run in torch, in order of execution."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sanp.engine.gates import Unsupported
 from sanp.engine.lowering import Lowering
+from sanp.engine.rules import MOVES
 from sanp.engine.units import Unit, units_of
+from sanp.gated_conv import FollowingConv
 from sanp.trace import Node, Trace, Value
 
 
@@ -27,64 +29,82 @@ class Segment:
         return [node for unit in self.units for node in unit.nodes]
 
 
-def cut(trace: Trace) -> list[Segment]:
-    """The segments of a network; raises :class:`Unsupported` if it cannot be cut."""
+class Obstacle(Unsupported):
+    """A unit that cannot run natively among its neighbours."""
+
+    def __init__(self, unit: Unit, reason: str) -> None:
+        super().__init__(reason)
+        self.unit = unit
+
+
+def cut(trace: Trace) -> list[tuple[Segment, Lowering | None]]:
+    """The segments of a network, the native ones with their program; :class:`Unsupported` if it cannot be cut."""
     units = units_of(trace)
     if not units:
         raise Unsupported("a network that runs no operator")
-    reasons = [_obstacle(trace, unit) for unit in units]
-    runs: list[tuple[bool, list[int]]] = []
-    for at, reason in enumerate(reasons):
-        if not runs or runs[-1][0] != (reason is None):
-            runs.append((reason is None, []))
-        runs[-1][1].append(at)
-    runs = _without_trifles(runs, units)
+    reasons = {unit.index: reason for unit in units if (reason := _obstacle(trace, unit)) is not None}
+    while True:
+        segments = _segments(trace, units, reasons)
+        try:
+            return [(segment, _lower(trace, segment) if segment.native else None) for segment in segments]
+        except Obstacle as found:
+            reasons[found.unit.index] = str(found)
+
+
+def _segments(trace: Trace, units: Sequence[Unit], reasons: Mapping[int, str]) -> list[Segment]:
+    runs: list[tuple[bool, list[Unit]]] = []
+    for unit in units:
+        native = unit.index not in reasons
+        if not runs or runs[-1][0] != native:
+            runs.append((native, []))
+        runs[-1][1].append(unit)
     segments: list[Segment] = []
-    for native, members in runs:
-        inside = [units[at] for at in members]
+    for native, inside in _without_trifles(runs):
+        members = {unit.index for unit in inside}
         made = {value for unit in inside for value in unit.outputs}
         read = dict.fromkeys(value for unit in inside for value in unit.inputs if value not in made)
-        elsewhere = {value for at, unit in enumerate(units) if at not in set(members) for value in unit.inputs}
-        wanted = elsewhere | set(trace.outputs)
+        wanted = {value for unit in units if unit.index not in members for value in unit.inputs} | set(trace.outputs)
         outputs = dict.fromkeys(value for unit in inside for value in unit.outputs if value in wanted)
-        why = tuple(reasons[at] or "a stretch without a convolution" for at in members)
-        segments.append(Segment(native, tuple(inside), tuple(read), tuple(outputs), () if native else why))
+        why = () if native else tuple(reasons.get(unit.index, "a stretch without a convolution") for unit in inside)
+        segments.append(Segment(native, tuple(inside), tuple(read), tuple(outputs), why))
     _check_cut(trace, segments)
     return segments
 
 
-def lower(trace: Trace, segment: Segment) -> Lowering:
-    """The native program of a segment."""
+def _lower(trace: Trace, segment: Segment) -> Lowering:
+    """The native program of a segment; :class:`Obstacle` names the unit that stands in the way."""
     readers = Counter(value for unit in segment.units for value in unit.inputs)
     lowering = Lowering(trace, set(segment.outputs), readers)
     for unit in segment.units:
-        lowering.add(unit)
-    lowering.finish(list(segment.outputs))
+        try:
+            lowering.add(unit)
+        except Unsupported as reason:
+            raise Obstacle(unit, str(reason)) from reason
+    for value in segment.outputs:
+        try:
+            lowering.give(value)
+        except Unsupported as reason:
+            maker = next(unit for unit in segment.units if value in unit.outputs)
+            raise Obstacle(maker, str(reason)) from reason
     return lowering
 
 
 def _obstacle(trace: Trace, unit: Unit) -> str | None:
-    """Why a unit cannot run natively, or None."""
+    """Why a unit could not even run natively by itself, or None. What moves numbers depends on its neighbours."""
+    if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.op in MOVES):
+        return None
     try:
-        probe = Lowering(trace, set(unit.outputs), {}, probing=True)
-        probe.add(unit)
-        for value in unit.outputs:
-            if unit.module is None and unit.node.op.startswith(
-                ("max_pool", "native_batch_norm", "_native", "adaptive_max")
-            ):
-                break  # what comes second is indices or statistics, which nothing in evaluation reads
-            if len(trace.shapes[value.index]) <= 4:
-                probe.native(value)
+        Lowering(trace, set(unit.outputs), {}).add(unit)
     except Unsupported as reason:
         return str(reason)
     return None
 
 
-def _without_trifles(runs: list[tuple[bool, list[int]]], units: Sequence[Unit]) -> list[tuple[bool, list[int]]]:
+def _without_trifles(runs: list[tuple[bool, list[Unit]]]) -> list[tuple[bool, list[Unit]]]:
     """A native stretch without a convolution is not worth two copies: it joins its torch neighbours."""
-    merged: list[tuple[bool, list[int]]] = []
+    merged: list[tuple[bool, list[Unit]]] = []
     for native, members in runs:
-        heavy = any(node.op in ("convolution", "addmm", "mm") for at in members for node in units[at].nodes)
+        heavy = any(node.op in ("convolution", "addmm", "mm") for unit in members for node in unit.nodes)
         stays = native and (heavy or len(runs) == 1)
         if merged and merged[-1][0] == stays:
             merged[-1][1].extend(members)

@@ -1,0 +1,145 @@
+"""The native library against a plain twin: random programs on every instruction set, and what it refuses."""
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sanp.engine.library import NativeProgram, Unavailable, load
+from sanp.engine.program import Activation, ProgramWriter, Window
+from sanp.errors import SanpError
+
+from .cases import random_case, run_case
+
+try:
+    load()
+except Unavailable as reason:
+    pytest.skip(f"no native library: {reason}", allow_module_level=True)
+
+ISAS = ("plain", "avx2", "wide", "avx512")
+
+
+@pytest.fixture(params=ISAS)
+def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("SANP_ISA", request.param)
+    try:
+        small_program()
+    except SanpError:
+        pytest.skip(f"no {request.param} kernels here")
+    return str(request.param)
+
+
+def small_program(channels: int = 2) -> NativeProgram:
+    writer = ProgramWriter()
+    x = writer.input(channels, 4, 4)
+    weight = np.ones((1, channels, 3, 3), np.float32)
+    writer.output(writer.conv(x, weight, np.zeros(1, np.float32), Window(kernel=(3, 3), padding=(1, 1))))
+    return writer.build()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_two_thousand_random_programs_agree_with_double_precision(part: int) -> None:
+    for seed in range(part * 500, part * 500 + 500):
+        run_case(random_case(seed))
+
+
+def test_random_programs_agree_on_every_instruction_set(isa: str) -> None:
+    for seed in range(10_000, 10_200):
+        run_case(random_case(seed))
+    assert small_program().instruction_set == isa
+
+
+def test_a_convolution_of_ones_counts_its_neighbours() -> None:
+    program = small_program()
+    for algorithm in program.algorithms(1):
+        program.choose(1, algorithm)
+        (y,), _ = program.run([np.ones((1, 2, 4, 4), np.float32)], 1)
+        edge, inner = [8, 12, 12, 8], [12, 18, 18, 12]
+        np.testing.assert_allclose(y[0, 0], [edge, inner, inner, edge], rtol=1e-6)
+
+
+def test_samples_with_nan_or_infinity_are_told_apart() -> None:
+    x = np.zeros((4, 2, 4, 4), np.float32)
+    x[1, 0, 2, 2], x[3, 1, 0, 0] = np.nan, -np.inf
+    _, finite = small_program().run([x], 2)
+    assert finite.tolist() == [True, False, True, False]
+
+
+def test_an_overflow_on_the_way_is_told() -> None:
+    x = np.full((1, 2, 4, 4), 3e38, np.float32)
+    _, finite = small_program().run([x], 1)
+    assert not finite[0]
+
+
+def test_an_unknown_instruction_set_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANP_ISA", "mmx")
+    with pytest.raises(SanpError, match=r"SANP_ISA is mmx: choose one of .*plain"):
+        small_program()
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ([], "ends in the middle"),
+        ([1, 3, 4, 4], "no input or no output"),
+        ([1, 0, 4, 4], "a number of channels is 0"),
+        ([1, 3, 4, 4, 99], "does not exist"),
+        ([1, 3, 4, 4, 2, 0], "read before it is written"),
+        ([1, 3, 4, 4, 1, 0, 1, 0], "written twice"),
+        ([1, 3, 4, 4, 1, 5], "a value is 5"),
+        ([2, 1, 4, 4, 1, 4, 4, 1, 0, 3, 0, -1, 1, 3, 3, 1, 1, 0, 0, 1, 1], "does not give the size"),
+        ([2, 1, 4, 4, 1, 2, 2, 1, 0, 3, 0, -1, 1, 3, 3, 1, 1, 0, 0, 1, 1, 1, -1, 0, 0, 0, 0, 0], "outside the data"),
+        ([2, 2, 1 << 20, 1 << 20, 2, 1, 1], "elements"),
+    ],
+)
+def test_a_program_that_is_not_sound_is_refused(code: list[int], message: str) -> None:
+    with pytest.raises(SanpError, match=message):
+        NativeProgram(code, np.zeros(2, np.float32), [], [])
+
+
+def test_random_numbers_as_a_program_never_crash() -> None:
+    dice = np.random.default_rng(0)
+    small = np.zeros(64, np.float32)
+    sound = ProgramWriter()
+    x = sound.input(2, 5, 5)
+    weight, bias = np.ones((3, 2, 3, 3), np.float32), np.ones(3, np.float32)
+    sound.output(sound.conv(x, weight, bias, Window(kernel=(3, 3)), act=Activation("relu")))
+    good = [2, *sound.shapes[0], *sound.shapes[1], *(n for operator in sound.operators for n in operator)]
+    refused = 0
+    for _ in range(3000):
+        code = list(good)
+        for _ in range(dice.integers(1, 4)):
+            code[dice.integers(len(code))] = int(dice.integers(-3, 40))
+        try:
+            NativeProgram(code, small, [], [])
+        except SanpError:
+            refused += 1
+    assert refused > 1000
+
+
+def test_memory_is_given_back() -> None:
+    def resident() -> int:
+        fields = Path("/proc/self/statm").read_text().split() if Path("/proc/self/statm").exists() else ["0", "0"]
+        return int(fields[1]) * 4096
+
+    weight = np.ones((128, 128, 3, 3), np.float32)
+    x = np.ones((4, 128, 16, 16), np.float32)
+
+    def use() -> None:
+        writer = ProgramWriter()
+        value = writer.conv(writer.input(128, 16, 16), weight, weight[:, 0, 0, 0], Window(kernel=(3, 3)))
+        writer.output(value)
+        writer.build().run([x], 2)
+
+    for _ in range(3):
+        use()
+    before = resident()
+    for _ in range(20):
+        use()
+    assert resident() - before < 20_000_000  # one program takes 4 MB of weights and as much of workspace
+
+
+def test_the_library_exports_plain_c_names() -> None:
+    assert isinstance(load(), ctypes.CDLL)
+    assert load().sanp_operators is not None
