@@ -3,21 +3,22 @@
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 from sanp.errors import SanpError
 
 Unit = Literal["share", "flops", "ms"]
 
-_UNITS: dict[str, tuple[Unit, float]] = {
-    "%": ("share", 1e-2),
-    "k": ("flops", 1e3),
-    "K": ("flops", 1e3),
-    "M": ("flops", 1e6),
-    "G": ("flops", 1e9),
-    "us": ("ms", 1e-3),
-    "ms": ("ms", 1.0),
-    "s": ("ms", 1e3),
+_UNITS: dict[str, tuple[Unit, str]] = {
+    "%": ("share", "0.01"),
+    "k": ("flops", "1e3"),
+    "K": ("flops", "1e3"),
+    "M": ("flops", "1e6"),
+    "G": ("flops", "1e9"),
+    "us": ("ms", "0.001"),
+    "ms": ("ms", "1"),
+    "s": ("ms", "1e3"),
 }
 _WANTED = 'a share (0.35 or "35%"), a count of multiply-adds ("60M", "1.2G") or, with a latency table, a time ("2.5ms")'
 
@@ -57,7 +58,7 @@ def parse_budget(given: object) -> Amount:
             amount = Amount(float(given), "share")
         else:
             unit, size = _UNITS[match[2]]
-            amount = Amount(float(match[1]) * size, unit)
+            amount = Amount(float(Decimal(match[1]) * Decimal(size)), unit)  # 35% is 0.35 exactly
     else:
         amount = Amount(float(given), "share")
     if not math.isfinite(amount.value) or amount.value <= 0:

@@ -20,7 +20,7 @@ from sanp.errors import SanpError
 from sanp.evaluate import evaluate
 from sanp.options import default_of, help_texts, kinds, read_text
 from sanp.recipe import PRESETS, Recipe, make_recipe, merge, read_recipe
-from sanp.run import Finished, load_data, load_run, read_run, resumed, test_batches
+from sanp.run import Finished, evaluation_batches, load_data, load_run, read_run, resumed
 from sanp.run import train as train_run
 
 app = typer.Typer(help=__doc__.partition(":")[0] + " of sanp.", no_args_is_help=True, add_completion=False)
@@ -161,7 +161,7 @@ def evaluate_run(
     if data is not None:
         recipe = make_recipe({"data": data, "image_size": recipe.image_size}, "--data")
     dataset = load_data(recipe)
-    report = evaluate(load_run(run, dataset), test_batches(dataset))
+    report = evaluate(load_run(run, dataset), evaluation_batches(dataset))
     if as_json:
         sys.stdout.write(json.dumps(report.as_dict()) + "\n")
     else:

@@ -34,8 +34,8 @@ class FitConfig:
     """epochs between two falls (step)"""
     spm_optimizer: Literal["adamw", "sgd"] = "adamw"
     """of the SPMs: AdamW without decay on a level schedule, or SGD just as the network's own"""
-    spm_lr: float = 3e-3
-    """peak learning rate of the SPMs"""
+    spm_lr: float | None = None
+    """peak learning rate of the SPMs; if none, 3e-3, or more where a short stage could not close a channel in time"""
     label_smoothing: float = 0.1
     """of the cross entropy"""
     distill: float = 0.7
@@ -56,7 +56,7 @@ class FitConfig:
             if getattr(self, name) < 0:
                 raise SanpError(f"{name} is {getattr(self, name)}: give 0 or more")
         for name in ("lr", "pretrain_lr", "spm_lr", "temperature", "step_epochs"):
-            if not getattr(self, name) > 0:
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise SanpError(f"{name} is {getattr(self, name)}: give more than 0")
         for name in ("rise", "settle", "distill", "label_smoothing"):
             if not 0 <= getattr(self, name) <= 1:

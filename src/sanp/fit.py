@@ -24,7 +24,7 @@ from sanp.precision import Format
 from sanp.record import record
 from sanp.schedule import Schedule, cosine, flat, step
 from sanp.spm import SPMConfig
-from sanp.stages import Loader, Outcome, Progress, Stage, Tuned, tuned
+from sanp.stages import Loader, Outcome, Progress, Stage, Tuned, steps_in, tuned
 
 TaskLoss = Callable[[Any, Any], Tensor]
 """Output and target to a loss."""
@@ -163,7 +163,7 @@ def warmup_stage(gated: GatedNetwork, task: Task) -> Stage:
         task.loader,
         task.config.warmup_epochs,
         step_loss,
-        [spm_optimizer(gated, task.config)],
+        [spm_optimizer(gated, task.config, task.config.joint_epochs * steps_in(task.loader))],
         Format(gated, task.config.precision),
         around=lambda: frozen(gated.backbone_parameters()),
     )
@@ -172,7 +172,7 @@ def warmup_stage(gated: GatedNetwork, task: Task) -> Stage:
 def joint_stage(gated: GatedNetwork, task: Task) -> Stage:
     """Stage three: everything, with the multi-task loss (eq. 11) and λ live (eq. 12)."""
     config = task.config
-    steps = max(1, config.joint_epochs * len(task.loader))
+    steps = max(1, config.joint_epochs * steps_in(task.loader))
     term = Budget(gated, task.budget, objective=task.objective, controller=task.controller, steps=steps)
     if task.teacher is not None:
         Format(task.teacher, config.precision)
@@ -182,12 +182,14 @@ def joint_stage(gated: GatedNetwork, task: Task) -> Stage:
             set_hashing(gated, noise=0.0, soft_share=0.0)
         with record(gated) as gates:
             output = gated(x)
-        loss = task.loss_with_teacher(x, output, y) + term.loss(gates)
-        return Outcome(loss, share_right(output, y), term.running_cost, term.target, term.cost_weight)
+        loss = task.loss_with_teacher(x, output, y)
+        total = loss + term.loss(gates)
+        right = share_right(output, y)
+        return Outcome(total, right, term.running_cost, term.target, term.cost_weight, shown=loss.item())
 
     optimizers = [tuned(sgd(gated.backbone_parameters(), config.lr, config), schedule(config))]
     if gated.spm_parameters():
-        optimizers.append(spm_optimizer(gated, config))
+        optimizers.append(spm_optimizer(gated, config, steps))
     return Stage(
         "joint",
         gated,
@@ -237,9 +239,11 @@ def sgd(parameters: list[nn.Parameter], lr: float, config: FitConfig) -> torch.o
     )
 
 
-def spm_optimizer(gated: GatedNetwork, config: FitConfig) -> Tuned:
+def spm_optimizer(gated: GatedNetwork, config: FitConfig, steps: int) -> Tuned:
     """AdamW without decay on a level schedule, or SGD just as the network's own."""
+    # Adam moves a saliency by up to lr a step, and a stage must be able to take one from its start at 1 to below 0.
+    lr = config.spm_lr or max(3e-3, 1 / max(1, steps))
     if config.spm_optimizer == "sgd":
-        return tuned(sgd(gated.spm_parameters(), config.spm_lr, config), schedule(config))
-    adam = torch.optim.AdamW(gated.spm_parameters(), lr=config.spm_lr, betas=(0.9, 0.99), weight_decay=0.0)
+        return tuned(sgd(gated.spm_parameters(), lr, config), schedule(config))
+    adam = torch.optim.AdamW(gated.spm_parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
     return tuned(adam, flat(config.rise))

@@ -86,7 +86,7 @@ def load_data(recipe: Recipe, root: Path | None = None) -> data.Dataset:
     return data.load(recipe.data, root=root, size=recipe.image_size, limit=recipe.limit)
 
 
-def test_batches(dataset: data.Dataset, size: int = 250) -> data.Batches:
+def evaluation_batches(dataset: data.Dataset, size: int = 250) -> data.Batches:
     """The test images in order."""
     return data.Batches(dataset.test, min(size, len(dataset.test)), mean=dataset.mean, std=dataset.std)
 
@@ -132,7 +132,7 @@ class _Run:
         """All stages, then evaluation."""
         gate(self.net, self.task.example()).share(self.recipe.budget)  # a budget below the floor fails here, not later
         pruned = self._drive(self._stages())
-        report = evaluate(pruned, test_batches(self.data))
+        report = evaluate(pruned, evaluation_batches(self.data))
         assert self.dense is not None
         save(pruned, self.folder / "model.safetensors")
         found = {**report.as_dict(), "dense": {"accuracy": self.dense.accuracy, "flops": self.dense.flops}}
@@ -144,7 +144,7 @@ class _Run:
         """Pretraining unless a network was given, then the method's own stages."""
         if self.recipe.pretrained is None and self.recipe.fit.pretrain_epochs:
             yield pretrain_stage(self.net, self.task)
-        self.dense = evaluate(self.net, test_batches(self.data))
+        self.dense = evaluate(self.net, evaluation_batches(self.data))
         save(self.net, self.folder / "dense.safetensors")
         pruned = yield from METHODS[self.recipe.method].stages(self.net, self.task)
         return pruned
@@ -185,7 +185,7 @@ class _Run:
         every = self.recipe.test_every
         if every == 0 or progress.epoch % every:
             return None
-        return evaluate(net, test_batches(self.data))
+        return evaluate(net, evaluation_batches(self.data))
 
 
 def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = None) -> Finished:

@@ -29,6 +29,7 @@ class Progress:
     """steps done in this stage"""
     steps: int
     loss: float
+    """of the task, without the cost term"""
     accuracy: float | None
     cost: float | None
     """running cost, a share of the dense FLOPs; None for an ungated network"""
@@ -56,6 +57,8 @@ class Outcome:
     cost: float | None = None
     target: float | None = None
     cost_weight: float | None = None
+    shown: float | None = None
+    """the task's part of the loss, where it has others"""
 
 
 StepLoss = Callable[[Tensor, Any, float], Outcome]
@@ -111,7 +114,7 @@ class Stage:
         also: Stateful | None = None,
     ) -> None:
         self.name, self.net, self.loader, self.epochs = name, net, loader, epochs
-        self.steps_per_epoch = _length(loader)
+        self.steps_per_epoch = steps_in(loader)
         self.steps = epochs * self.steps_per_epoch
         self.step = 0
         self.optimizers = optimizers
@@ -154,7 +157,7 @@ class Stage:
             epochs=self.epochs,
             step=self.step,
             steps=self.steps,
-            loss=outcome.loss.item(),
+            loss=outcome.loss.item() if outcome.shown is None else outcome.shown,
             accuracy=outcome.correct,
             cost=outcome.cost,
             target=outcome.target,
@@ -181,7 +184,8 @@ def _placed(target: Any, device: torch.device) -> Any:
     return target.to(device, non_blocking=True) if isinstance(target, Tensor) else target
 
 
-def _length(loader: Loader) -> int:
+def steps_in(loader: Loader) -> int:
+    """Batches in an epoch; a loader that cannot tell, or has none, is an error."""
     try:
         length = len(loader)
     except TypeError as error:

@@ -1,0 +1,80 @@
+"""Results as data: a published number is a JSON line with its config, seed, versions and commit."""
+
+import json
+import platform
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sanp.errors import SanpError
+from sanp.recipe import Recipe
+from sanp.run import Finished
+
+
+def result_line(name: str, recipe: Recipe, finished: Finished, seconds: float) -> dict[str, Any]:
+    """What a finished run says, and all that is needed to make it say so again."""
+    pruned = finished.pruned
+    deeper = pruned.layers[len(pruned.layers) // 2 :]
+    return {
+        "name": name,
+        "method": recipe.method,
+        "backbone": recipe.backbone,
+        "data": recipe.data,
+        "seed": recipe.seed,
+        "epochs": [recipe.fit.pretrain_epochs, recipe.fit.warmup_epochs, recipe.fit.joint_epochs],
+        "images": recipe.limit,
+        "dense_error": finished.dense.error,
+        "error": pruned.error,
+        "flops": pruned.flops,
+        "paper_flops": pruned.paper_flops,
+        "dense_flops": pruned.dense_flops,
+        "kept": pruned.kept,
+        "pruned": pruned.pruned,
+        "spread": float(pruned.per_sample.std()) / pruned.dense_flops,
+        "sometimes_deeper_half": sum(layer.sometimes for layer in deeper) / sum(layer.channels for layer in deeper),
+        "seconds": round(seconds, 1),
+        "config": asdict(recipe),
+        "versions": {"torch": torch.__version__, "python": platform.python_version()},
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "commit": commit(),
+    }
+
+
+def append(path: Path, line: dict[str, Any]) -> None:
+    """Adds a line to a results file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a results file; none if there is no file yet."""
+    if not path.exists():
+        return
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            yield json.loads(text)
+        except ValueError as error:
+            raise SanpError(f"{path}, line {number} is not JSON ({error}): remove it and run that row again") from error
+
+
+def commit() -> str | None:
+    """The commit of the code that is running, with a + if it was changed since; None outside a repository."""
+    here = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no", "--", "."],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip()[:12] + ("+" if changed.stdout else "")

@@ -1,0 +1,113 @@
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import sanp
+from sanp import cli
+from tests import tiny_run
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Calls the command line as a shell would: exit code, output, errors."""
+    monkeypatch.setattr("sanp.run.build", None)
+    monkeypatch.setattr("sanp.run.load_data", None)
+    monkeypatch.setattr("sanp.cli.load_data", tiny_run.squares)
+    monkeypatch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
+    tiny_run.install()
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["sanp", *arguments])
+        monkeypatch.setattr(cli, "console", cli.Console(width=200))
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as exit:
+            code = int(exit.code or 0)
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    yield call
+
+
+TRAIN = ("train", "--backbone", "tiny", "--batch-size", "32", "--threads", "1", "--epochs", "1,1,2", "--budget", "50%")
+
+
+def test_train_then_eval(run: Run, tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    code, out, _ = run(*TRAIN, "--out", folder, "--fit.precision", "fp32", "--spm.noise", "0.2")
+    assert code == 0
+    assert "before" in out and "after" in out and folder in out.replace("\n", "")
+    config = sanp.run.read_run(tmp_path / "run")
+    assert (config.fit.pretrain_epochs, config.fit.joint_epochs, config.spm.noise) == (1, 2, 0.2)
+    code, out, _ = run("eval", folder, "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["accuracy"] == json.loads((tmp_path / "run" / "report.json").read_text())["accuracy"]
+    code, out, _ = run("eval", folder)
+    assert code == 0 and "features.0" in out
+
+
+def test_a_recipe_file_with_options_on_top(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(
+        'backbone = "tiny"\nbatch_size = 32\nbudget = "60%"\n[fit]\npretrain_epochs = 1\njoint_epochs = 1\n'
+    )
+    code, _, _ = run(
+        "train",
+        "--recipe",
+        str(tmp_path / "recipe.toml"),
+        "--budget",
+        "70%",
+        "--threads",
+        "1",
+        "--out",
+        str(tmp_path / "r"),
+    )
+    assert code == 0
+    assert sanp.run.read_run(tmp_path / "r").budget == "70%"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("train", "--budget", "35"), "budget '35' cannot be read"),
+        (("train", "--budget", "0"), "cannot be read"),
+        (("train", "--budget", "150%"), "more than the whole network"),
+        (("train", "--backbone", "resnet"), "did you mean resnet18"),
+        (("train", "--method", "fbss"), "unknown method 'fbss'"),
+        (("train", "--epochs", "many"), "three as 20,1,12"),
+        (("train", "--fit.lr", "fast"), "--fit.lr is 'fast': wanted a number"),
+        (("train", "--spm.per", "pixel"), "choose one of sample, element"),
+        (("train", "--recipe", "none.toml"), "cannot read the recipe"),
+        (("train", "--resume", "nowhere"), "not a run folder"),
+        (("eval", "nowhere"), "not a run folder"),
+        (("data", "get", "cifar11"), "did you mean cifar"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(run: Run, arguments: tuple[str, ...], words: str) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert words in err.replace("\n", " ")
+    assert "Traceback" not in err and len(err.strip().splitlines()) == 1
+
+
+def test_debug_shows_the_traceback(run: Run) -> None:
+    with pytest.raises(sanp.SanpError):
+        run("--debug", "eval", "nowhere")
+
+
+def test_help_explains_every_setting(run: Run) -> None:
+    _, out, _ = run("train", "--help")
+    for section, name, _ in cli._settings():
+        assert f"--{cli._option(section, name)}"[:30] in out, name
+
+
+def test_data_list_names_the_sets(run: Run) -> None:
+    code, out, _ = run("data", "list")
+    assert code == 0
+    assert all(name in out for name in sanp.data.DATASETS)

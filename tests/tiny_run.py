@@ -1,0 +1,54 @@
+"""A run that takes a second: a small network on made-up images, through the real recipe, run folder and stages."""
+
+import torch
+from torch import Tensor
+
+import sanp.run
+from sanp import data
+from sanp.backbones import BACKBONES
+from sanp.recipe import Recipe, make_recipe
+from tests.conftest import SmallNet, coloured_squares
+
+
+def squares(*_: object) -> data.Dataset:
+    """Coloured squares as a data set of 8x8 images."""
+
+    def split(count: int, seed: int) -> data.Split:
+        images, labels = coloured_squares(count, seed=seed)
+        return data.Split((images * 32 + 96).clamp(0, 255).to(torch.uint8), labels)
+
+    return data.Dataset(
+        name="squares",
+        train=split(256, 0),
+        test=split(128, 1),
+        classes=("top left", "top right", "bottom left", "bottom right"),
+        mean=(0.4, 0.4, 0.4),
+        std=(0.1, 0.1, 0.1),
+        augment=data.Augment(flip=False, translate=1),
+    )
+
+
+class Tiny(SmallNet):
+    """Eight channels, and dropout, whose random numbers must be resumed too."""
+
+    def __init__(self, num_classes: int = 4) -> None:
+        super().__init__(num_classes, width=8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        features = torch.nn.functional.dropout(self.features(x).mean((2, 3)), 0.1, self.training)
+        y: Tensor = self.classifier(features)
+        return y
+
+
+def install() -> None:
+    """Makes the backbone ``tiny`` known, and every recipe's data the squares."""
+    BACKBONES["tiny"] = Tiny
+    sanp.run.build = lambda name, *, num_classes, image_size: BACKBONES[name](num_classes=num_classes)  # type: ignore[assignment]
+    sanp.run.load_data = squares
+
+
+def recipe(**settings: object) -> Recipe:
+    """Three stages of a few steps each."""
+    fit = {"pretrain_epochs": 2, "warmup_epochs": 1, "joint_epochs": 3, "precision": "fp32", "norm_batches": 2}
+    return make_recipe({"backbone": "tiny", "batch_size": 32, "threads": 1, "budget": "50%", "fit": fit, **settings})
