@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from sanp.budget import Amount
 from sanp.errors import SanpError
-from sanp.gate import gate
 from sanp.methods import method_named
+from sanp.methods.forms import describe, rebuild
+from sanp.methods.method import Gating
 from sanp.network import GatedNetwork, Origin
 from sanp.spm import SPMConfig
 
@@ -32,9 +33,10 @@ LARGEST_EXAMPLE = 64_000_000
 
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
-    """Writes a gated or an ordinary network; ``dtype=torch.float16`` halves the file."""
+    """Writes a pruned or an ordinary network; ``dtype=torch.float16`` halves the file."""
     gated = network if isinstance(network, GatedNetwork) else None
-    net = network if gated is None else gated.net
+    form = describe(network)
+    net: nn.Module = network if gated is None and form is None else network.net  # type: ignore[assignment]
     tensors = {}
     seen: set[tuple[int, int, torch.Size]] = set()
     for name, tensor in net.state_dict().items():
@@ -44,30 +46,50 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
         seen.add(same)
         cast = tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
         tensors[name] = cast.detach().contiguous().cpu()
-    header = {"format": FORMAT, "network": type(net).__name__, "gates": None if gated is None else _gates_header(gated)}
+    gates = None if gated is None else _gates_header(gated)
+    header = {"format": FORMAT, "network": type(net).__name__, "gates": gates, "form": form}
     write_atomically(Path(path), lambda temporary: save_file(tensors, temporary, {KEY: json.dumps(header)}))
 
 
 def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None) -> nn.Module:
     """A network from a file: ``net`` is a fresh, ungated network of the same shape, which is left as it was.
 
-    Gives a :class:`GatedNetwork` if the file holds one. ``example_input`` is needed only if the network was gated with
-    an example that held more than tensors.
+    Gives a :class:`GatedNetwork` if the file holds one, or another form of pruned network. ``example_input`` is needed
+    only if the network was pruned with an example that held more than tensors.
     """
     header, tensors = read(path)
+    if header.form is not None:
+        return _load_form(path, net, header.form, tensors, example_input)
     if header.gates is None:
         net = copy.deepcopy(net)
         _fill(net, tensors, path)
         return net
     origin = _origin(header.gates, path)
     example = _example(origin, path) if example_input is None else example_input
-    make_spm = method_named(origin.method).make_spm
-    gated = gate(net, example, spm=origin.spm, skip=origin.skip, shortcuts=origin.shortcuts, make_spm=make_spm)
+    method = method_named(origin.method)
+    if not isinstance(method, Gating):
+        raise SanpError(f"{path}: the header says that {origin.method} gated this network, which it never does")
+    gated = method.gate(net, example, spm=origin.spm, skip=origin.skip, shortcuts=origin.shortcuts)
     gated.origin = origin
     _fill(gated.net, tensors, path)
     _set_thresholds(gated, header.gates, path)
     gated.train(net.training)
     return gated
+
+
+def _load_form(
+    path: Any, net: nn.Module, form: dict[str, Any], tensors: Mapping[str, Tensor], example: Any
+) -> nn.Module:
+    """A cut, sparse or pixel-gated network."""
+    try:
+        if example is None:
+            shapes = () if form["input_shape"] is None else (tuple(map(_size, form["input_shape"])),)
+            example = _zeros(shapes, path)[0]
+        network = rebuild(net, form, example)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise SanpError(f"{path}: the header's form is damaged ({type(error).__name__}: {error})") from error
+    _fill(network.net, tensors, path)  # type: ignore[arg-type]
+    return network.train(net.training)
 
 
 @dataclass(frozen=True)
@@ -76,6 +98,8 @@ class Header:
 
     network: str
     gates: dict[str, Any] | None
+    form: dict[str, Any] | None
+    """of a network that is pruned but not gated: cut, sparse, or gated by pixel"""
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
@@ -94,14 +118,14 @@ def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
         raise SanpError(f"{path} has no field {KEY!r} in its header: it was not written by sanp.save")
     try:
         header = json.loads(metadata[KEY])
-        version, network, gates = header["format"], header["network"], header["gates"]
+        version, network, gates, form = header["format"], header["network"], header["gates"], header.get("form")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SanpError(f"{path}: the header's field {KEY!r} is damaged ({type(error).__name__}: {error})") from error
     if version != FORMAT:
         raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: install the sanp that wrote it")
-    if not isinstance(network, str) or not isinstance(gates, dict | None):
-        raise SanpError(f"{path}: the header's network or gates field is damaged")
-    return Header(network, gates), tensors
+    if not isinstance(network, str) or not isinstance(gates, dict | None) or not isinstance(form, dict | None):
+        raise SanpError(f"{path}: the header's network, gates or form field is damaged")
+    return Header(network, gates, form), tensors
 
 
 def write_atomically(path: Path, write: Callable[[str], None]) -> None:
@@ -158,15 +182,20 @@ def _size(size: object) -> int:
 
 
 def _example(origin: Origin, path: Any) -> Any:
-    if not origin.input_shapes:
+    parts = _zeros(origin.input_shapes, path)
+    return parts if origin.input_keys is None else dict(zip(origin.input_keys, parts, strict=True))
+
+
+def _zeros(shapes: tuple[tuple[int, ...], ...], path: Any) -> tuple[Tensor, ...]:
+    """An example of these shapes."""
+    if not shapes:
         raise SanpError(
-            f"{path} does not say what input the network takes: give load the example_input that it was gated with"
+            f"{path} does not say what input the network takes: give load the example_input that it was pruned with"
         )
-    numbers = sum(torch.Size(shape).numel() for shape in origin.input_shapes)
+    numbers = sum(torch.Size(shape).numel() for shape in shapes)
     if numbers > LARGEST_EXAMPLE:
         raise SanpError(f"{path} asks for an example of {numbers} numbers: give load an example_input instead")
-    parts = tuple(torch.zeros(shape) for shape in origin.input_shapes)
-    return parts if origin.input_keys is None else dict(zip(origin.input_keys, parts, strict=True))
+    return tuple(torch.zeros(shape) for shape in shapes)
 
 
 def _fill(net: nn.Module, tensors: Mapping[str, Tensor], path: Any) -> None:

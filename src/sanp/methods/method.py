@@ -1,12 +1,15 @@
 """What a pruning method is: what it adapts to, and the stages that turn a dense network into a pruned one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
 from sanp.fit import Stages, Task, fit_stages, with_teacher
 from sanp.gate import MakeSPM, gate
+from sanp.network import GatedNetwork
+from sanp.spm import SPMConfig
 
 
 class Method(Protocol):
@@ -27,14 +30,36 @@ class Method(Protocol):
         """S-a: the decisions depend on the image."""
         ...
 
-    @property
-    def make_spm(self) -> MakeSPM:
-        """Builds the SPM of one convolution, for files to be loaded into."""
-        ...
-
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """From a trained dense network to a pruned one that meets ``task.budget``; returns the latter."""
         ...
+
+
+@runtime_checkable
+class Gating(Protocol):
+    """A method whose pruned networks are gated: files of it are loaded into what this builds."""
+
+    def gate(
+        self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
+    ) -> GatedNetwork:
+        """A copy of a network with the method's own SPMs, untrained."""
+        ...
+
+
+def gate_as(
+    method: str,
+    make_spm: MakeSPM,
+    net: nn.Module,
+    example: Any,
+    *,
+    spm: SPMConfig,
+    skip: Sequence[str] = (),
+    shortcuts: bool = True,
+) -> GatedNetwork:
+    """A gated copy of a network that knows whose SPMs it has."""
+    gated = gate(net, example, spm=spm, skip=skip, shortcuts=shortcuts, make_spm=make_spm)
+    gated.origin = replace(gated.origin, method=method)
+    return gated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +71,14 @@ class GatingMethod:
     sample_adaptive: bool
     make_spm: MakeSPM
 
+    def gate(
+        self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
+    ) -> GatedNetwork:
+        """The network with an SPM in every convolution that can have one."""
+        return gate_as(self.name, self.make_spm, net, example, spm=spm, skip=skip, shortcuts=shortcuts)
+
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Gates the network and trains it in the paper's stages."""
-        gated = gate(net, task.example(), spm=task.spm, make_spm=self.make_spm)
-        gated.origin = replace(gated.origin, method=self.name)
+        gated = self.gate(net, task.example(), spm=task.spm)
         finished = yield from fit_stages(gated, with_teacher(task, net))
         return finished

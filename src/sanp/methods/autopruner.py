@@ -1,0 +1,184 @@
+"""AutoPruner (Luo and Wu, 2018): a code layer beside each convolution learns which channels to keep, for all images.
+
+v = full-size convolution of the 2x2 max-pooled batch mean of the activation, one value a channel; the channels are
+scaled by σ(α v), α growing from 1 to 100; cross entropy + Σ reg (mean scale - target)², reg = 100 |mean scale - target|
+Then the channels of small v are cut out and the rest is fine-tuned. The target is the one rate whose cost is the
+budget; the cut is at σ(α v) = 0.5, moved as far as the budget needs. Channels joined by an addition stay whole.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sanp.errors import SanpError
+from sanp.fit import Stages, Task
+from sanp.methods.removal import below, least_of_each_layer, owned
+from sanp.methods.retrain import epochs_in_parts, plain_stage
+from sanp.methods.static_cut import Cutting
+from sanp.schedule import flat
+from sanp.stages import Stage, tuned
+from sanp.trace import evaluating
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoPrunerConfig:
+    """Settings of AutoPruner."""
+
+    steepest: float = 100.0
+    """α at the end of the code stage; it starts at 1"""
+    strength: float = 100.0
+    """reg is so much times the distance from the target"""
+    code_share: float = 0.5
+    """share of the epochs that train the code layers; the rest fine-tunes"""
+    lr: float = 1e-3
+    """learning rate of the code layers (AdamW)"""
+
+    def __post_init__(self) -> None:
+        if self.steepest < 1:
+            raise SanpError(f"steepest {self.steepest} must be at least 1, where α starts")
+        if not 0 < self.code_share < 1:
+            raise SanpError(f"code_share {self.code_share} must be between 0 and 1: it is a share of the epochs")
+
+
+class CodeLayer(nn.Module):
+    """One value a channel from a layer's activation, and the scale that it gives the channel."""
+
+    mean_v: Tensor
+    steepness: Tensor
+
+    def __init__(self, channels: int, height: int, width: int) -> None:
+        super().__init__()
+        self.pool = 2 if min(height, width) >= 2 else 1
+        size = channels * (height // self.pool) * (width // self.pool)
+        self.code = nn.Linear(size, channels, bias=False)
+        nn.init.normal_(self.code.weight, std=10 * math.sqrt(2 / size))  # its paper: ten times He's
+        self.register_buffer("mean_v", torch.zeros(channels))
+        self.register_buffer("steepness", torch.ones(()))
+        self.scale = torch.ones(channels)
+        """of the last forward, with its gradient"""
+
+    def forward(self, y: Tensor) -> Tensor:  # (N, C, H, W) -> (N, C, H, W)
+        """The activation scaled by σ(α v); evaluation uses the running mean of v."""
+        v = self.mean_v
+        if self.training:
+            mean = F.max_pool2d(F.relu(y).mean(0, keepdim=True), self.pool)  # (1, C, H / 2, W / 2)
+            v = self.code(mean.flatten(1).float())[0]  # (C,)
+            with torch.no_grad():
+                self.mean_v.lerp_(v, 0.1)
+        self.scale = torch.sigmoid(self.steepness * v)
+        return y * self.scale.to(y.dtype)[:, None, None]
+
+
+class CodedNetwork(nn.Module):
+    """A network in training with code layers hooked to where its convolutions' channels come out."""
+
+    def __init__(self, net: nn.Module, sites: dict[str, str], example: Tensor) -> None:
+        super().__init__()
+        self.net = net
+        shapes: dict[str, torch.Size] = {}
+        with evaluating(net), torch.no_grad():
+            handles = [_on_output(net, site, _noting(shapes, site)) for site in sites.values()]
+            net(example)
+        for handle in handles:
+            handle.remove()
+        self.layers = {path: CodeLayer(*shapes[site][1:]) for path, site in sites.items()}
+        self.codes = nn.ModuleList(self.layers.values())
+        self._handles = [_on_output(net, site, self.layers[path]) for path, site in sites.items()]
+
+    def forward(self, x: Tensor) -> Any:
+        """The network's own forward, its channels scaled on the way."""
+        return self.net(x)
+
+    def unhook(self) -> None:
+        """Leaves the network as it would be without code layers."""
+        for handle in self._handles:
+            handle.remove()
+
+
+def _on_output(net: nn.Module, path: str, change: Any) -> Any:
+    return net.get_submodule(path).register_forward_hook(lambda module, args, y: change(y))
+
+
+def _noting(shapes: dict[str, torch.Size], site: str) -> Callable[[Tensor], None]:
+    def note(y: Tensor) -> None:
+        shapes[site] = y.shape
+
+    return note
+
+
+def rate_penalty(scales: Iterable[Tensor], target: float, strength: float) -> Tensor:
+    """Σ over the layers of reg (mean scale - target)², reg = strength |mean scale - target|, a constant."""
+    terms = []
+    for scale in scales:
+        gap = scale.mean() - target
+        terms.append(strength * gap.detach().abs() * gap.square())
+    return torch.stack(terms).sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoPruner:
+    """The method."""
+
+    name: str = "autopruner"
+    layer_adaptive: bool = False
+    sample_adaptive: bool = False
+    config: AutoPrunerConfig = field(default_factory=AutoPrunerConfig)
+
+    def stages(self, net: nn.Module, task: Task) -> Stages:
+        """Code layers, the cut, fine-tuning."""
+        cutting = Cutting(net, task, self.name)
+        if cutting.example.dim() != 4:
+            shape = tuple(cutting.example.shape)
+            raise SanpError(f"autopruner takes images, and the example is {shape}: choose l1 or ns")
+        layers = owned(cutting.coupling, added=False)
+        equal = {int(root): 0.0 for roots in layers.values() for root in roots}
+        rate = cutting.level(lambda rate: least_of_each_layer(cutting.coupling, layers, equal, rate), 0.0, 1.0)
+        sites = {path: cutting.coupling.norm_of.get(path, path) for path in layers}
+        coded = CodedNetwork(cutting.net, sites, cutting.example)
+        learn, fine = epochs_in_parts(task, self.config.code_share, 1 - self.config.code_share)
+        if learn:
+            yield self._code_stage(coded, cutting.task, learn, 1 - rate)
+        coded.unhook()
+        scores = code_scores(cutting, coded, layers)
+
+        def gone_at(threshold: float) -> set[int]:
+            return below(cutting.coupling, scores, threshold)
+
+        threshold = cutting.level(gone_at, min(scores.values()) - 1, max(scores.values()))
+        finished = yield from cutting.fine_tune(cutting.without(gone_at(threshold)), fine)
+        return finished
+
+    def _code_stage(self, coded: CodedNetwork, task: Task, epochs: int, target: float) -> Stage:
+        def steepen(progress: float) -> None:
+            for code in coded.layers.values():
+                code.steepness.fill_(1 + (self.config.steepest - 1) * progress)
+
+        def penalty(progress: float) -> Tensor:
+            return rate_penalty((code.scale for code in coded.layers.values()), target, self.config.strength)
+
+        adam = torch.optim.AdamW(coded.codes.parameters(), lr=self.config.lr, weight_decay=0.0)
+        return plain_stage(
+            "code",
+            coded,
+            task,
+            epochs,
+            extra=penalty,
+            before_step=steepen,
+            only=list(coded.net.parameters()),
+            also_train=(tuned(adam, flat(task.config.rise)),),
+        )
+
+
+def code_scores(cutting: Cutting, coded: CodedNetwork, layers: dict[str, Tensor]) -> dict[int, float]:
+    """The running mean of v of each channel that may go; its sign says on which side of σ = 0.5 it is."""
+    scores = {}
+    for path, roots in layers.items():
+        channels = cutting.coupling.roots(cutting.coupling.members[path].outputs).tolist()
+        of = dict(zip(channels, coded.layers[path].mean_v.tolist(), strict=True))
+        scores.update({int(root): of[int(root)] for root in roots})
+    return scores

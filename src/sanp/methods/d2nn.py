@@ -1,0 +1,109 @@
+"""D2NN, Dynamic Deep Neural Networks (Liu and Deng, 2018): control nodes choose which of two modules runs.
+
+Here each convolution is such a pair, the whole of it or its first quarter of channels (their "high-low" network), with
+a control node of its own on the layer's input. Reward of a whole episode: λ · right - (1 - λ) · cost; Q-learning moves
+the value of every action taken in the episode towards that one reward. λ = 1 / (1 + price); the budget sets the price.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sanp.budget import parse_budget
+from sanp.errors import SanpError
+from sanp.fit import Stages, Task, finish, with_teacher
+from sanp.methods.choice import ChoosingSPM, Episode, choice_stage, taken
+from sanp.methods.method import gate_as
+from sanp.methods.retrain import epochs_in_parts
+from sanp.network import GatedNetwork
+from sanp.saliency import descriptor
+from sanp.spm import SPMConfig
+
+WIDTHS = (0.25, 1.0)
+HIDDEN = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class D2NNConfig:
+    """Settings of Dynamic Deep Neural Networks."""
+
+    explore: float = 0.5
+    """ε at the start; it falls to 0.05"""
+    lr: float = 1e-3
+    """learning rate of the control nodes (AdamW)"""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.explore <= 1:
+            raise SanpError(f"explore {self.explore} is a share of the samples: give it from 0 to 1")
+        if not self.lr > 0:
+            raise SanpError(f"lr {self.lr} must be above 0")
+
+
+class ControlNode(nn.Module):
+    """Q of running the small or the whole module."""
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(in_channels, HIDDEN)
+        self.values = nn.Linear(HIDDEN, len(WIDTHS))
+        with torch.no_grad():  # at the start the whole module is worth more: the network is as it was
+            self.values.weight.mul_(0.01)
+            self.values.bias.copy_(0.1 * torch.tensor(WIDTHS))
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of the two layers for one image."""
+        return self.hidden.weight.numel() + self.values.weight.numel()
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, 2)
+        """The values, in float32 under autocast too."""
+        with torch.autocast(x.device.type, enabled=False):
+            values: Tensor = self.values(torch.relu(self.hidden(descriptor(x))))
+            return values
+
+
+def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> ChoosingSPM:
+    """One control node."""
+    return ChoosingSPM(ControlNode(in_channels), out_channels, WIDTHS)
+
+
+def episode_reward(right: Tensor, cost: Tensor, price: float) -> Tensor:
+    """λ · right - (1 - λ) · cost with λ = 1 / (1 + price). (N,)"""
+    mix = 1 / (1 + price)
+    return mix * right - (1 - mix) * cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class D2NN:
+    """The method."""
+
+    name: str = "d2nn"
+    layer_adaptive: bool = True
+    sample_adaptive: bool = True
+    config: D2NNConfig = field(default_factory=D2NNConfig)
+
+    def gate(
+        self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
+    ) -> GatedNetwork:
+        """The network with a control node at every convolution."""
+        return gate_as(self.name, make_spm, net, example, spm=spm, skip=skip, shortcuts=shortcuts)
+
+    def stages(self, net: nn.Module, task: Task) -> Stages:
+        """All epochs jointly, the price following the budget; then the dial."""
+        gated = self.gate(net, task.example(), spm=task.spm)
+        share = gated.share(task.budget)
+        gated.budget = parse_budget(task.budget)
+        task = with_teacher(task, net)
+        epochs = epochs_in_parts(task, 1)[0]
+        yield choice_stage(gated, task, epochs, self.learn, explore=self.config.explore, lr=self.config.lr)
+        finish(gated, task, share)
+        return gated
+
+    def learn(self, episode: Episode, price: float) -> Tensor:
+        """The mean squared distance of the values taken from the episode's reward."""
+        reward = episode_reward(episode.right, episode.cost, price)  # (N,)
+        found = torch.stack([taken(choice) for choice in episode.choices], 1)  # (N, layers)
+        return (found - reward[:, None]).square().mean()

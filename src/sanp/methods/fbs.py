@@ -1,0 +1,115 @@
+"""FBS, Feature Boosting and Suppression (Gao et al., 2019): out = relu(π(x) (norm(conv(x)) + β)), π = winners of g(x).
+
+g = relu(φ ss(x) + ρ), ss = the mean of each input channel's absolute values, one linear layer with weights N(0, 0.05),
+ρ = 1 at the start; π keeps the ceil(density C) largest of g. Loss + 1e-8 Σ|g|. The density goes down by 0.1 at a time,
+each from the last, to the one whose cost is the budget. g takes the place of batch norm's scale: here the trained
+scale stays as a constant factor, so that inserting g changes nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sanp.budget import parse_budget
+from sanp.errors import SanpError
+from sanp.fit import Stages, Task, with_teacher
+from sanp.methods.density import Winners, calibrate_density, density_stage
+from sanp.methods.method import gate_as
+from sanp.methods.retrain import epochs_in_parts, finish_norms
+from sanp.network import GatedNetwork
+from sanp.record import Gates
+from sanp.spm import SPM, SPMConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class FBSConfig:
+    """Settings of Feature Boosting and Suppression."""
+
+    lasso: float = 1e-8
+    """weight of Σ|g|"""
+    fall: float = 0.1
+    """how far the density goes down at a time"""
+    falling: float = 0.5
+    """share of the steps over which it goes down"""
+
+    def __post_init__(self) -> None:
+        if self.lasso < 0:
+            raise SanpError(f"lasso {self.lasso} must not be negative: it is the weight of a penalty")
+        if not 0 < self.fall < 1 or not 0 <= self.falling <= 1:
+            raise SanpError(f"fall {self.fall} and falling {self.falling} are shares: give them between 0 and 1")
+
+    def target_at(self, share: float, progress: float) -> float:
+        """The cost to come to: that of densities 0.1 apart, from 1 down to the budget's (cost = density²)."""
+        last = math.sqrt(share)
+        rungs = max(1, math.ceil((1 - last) / self.fall - 1e-9))
+        done = rungs if progress >= self.falling else 1 + int(rungs * progress / self.falling)
+        return max(share, (1 - self.fall * done) ** 2) if done < rungs else share
+
+
+class BoostingSaliency(nn.Module):
+    """g(x): how much each output channel is to be amplified."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.phi = nn.Linear(in_channels, out_channels)
+        nn.init.normal_(self.phi.weight, std=0.05)
+        nn.init.ones_(self.phi.bias)
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of the linear layer for one image."""
+        return self.phi.weight.numel()
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
+        """relu(φ ss(x) + ρ), in float32 under autocast too."""
+        with torch.autocast(x.device.type, enabled=False):
+            ss = x.float().abs().mean(tuple(range(2, x.dim())))  # (N, C_in)
+            return F.relu(self.phi(ss))
+
+
+def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
+    """FBS's predictor and its winners; none of SANP's settings apply."""
+    return SPM(BoostingSaliency(in_channels, out_channels), Winners(out_channels, round_up=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FBS:
+    """The method."""
+
+    name: str = "fbs"
+    layer_adaptive: bool = False
+    sample_adaptive: bool = True
+    config: FBSConfig = field(default_factory=FBSConfig)
+
+    def gate(
+        self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
+    ) -> GatedNetwork:
+        """The network with predictors in place of its batch norms' scales."""
+        gated = gate_as(self.name, make_spm, net, example, spm=spm, skip=skip, shortcuts=shortcuts)
+        for layer in gated.layers.values():
+            scale = getattr(layer.norm, "weight", None)
+            if isinstance(scale, nn.Parameter):
+                scale.requires_grad_(False)
+        return gated
+
+    def stages(self, net: nn.Module, task: Task) -> Stages:
+        """All epochs jointly, while the density goes down."""
+        gated = self.gate(net, task.example(), spm=task.spm)
+        share = gated.share(task.budget)
+        gated.budget = parse_budget(task.budget)
+        task = with_teacher(task, net)
+        epochs = epochs_in_parts(task, 1)[0]
+        yield density_stage(
+            gated, task, epochs, lambda progress: self.config.target_at(share, progress), extra=self._lasso
+        )
+        finish_norms(gated, task)
+        calibrate_density(gated, task, share)
+        return gated
+
+    def _lasso(self, gates: Mapping[str, Gates]) -> Tensor:
+        return self.config.lasso * torch.stack([gate.saliency.abs().sum(1).mean() for gate in gates.values()]).sum()

@@ -1,0 +1,39 @@
+"""L1-norm filter pruning (Li et al., 2017): drop the filters of least Σ|w|, the same rate in every layer, fine-tune.
+
+Layers whose channels an addition ties to another's stay whole, as in its paper ("first convolution of a block only").
+The rate is the one whose cost is the budget.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from sanp.fit import Stages, Task
+from sanp.methods.removal import channel_sums, least_of_each_layer, owned
+from sanp.methods.retrain import epochs_in_parts
+from sanp.methods.static_cut import Cutting
+
+
+@dataclass(frozen=True, kw_only=True)
+class L1:
+    """The method; it has no settings of its own."""
+
+    name: str = "l1"
+    layer_adaptive: bool = False
+    sample_adaptive: bool = False
+
+    def stages(self, net: nn.Module, task: Task) -> Stages:
+        """Cuts, then fine-tunes for all of the epochs."""
+        cutting = Cutting(net, task, self.name)
+        layers = owned(cutting.coupling, added=False)
+        scores: dict[int, float] = {}
+        for path in layers:
+            norms = cutting.module(path).weight.flatten(1).abs().sum(1)  # (C_out,)
+            scores.update(channel_sums(cutting.coupling, path, norms))
+
+        def gone_at(rate: float) -> set[int]:
+            return least_of_each_layer(cutting.coupling, layers, scores, rate)
+
+        smaller = cutting.without(gone_at(cutting.level(gone_at, 0.0, 1.0)))
+        finished = yield from cutting.fine_tune(smaller, epochs_in_parts(task, 1)[0])
+        return finished

@@ -1,0 +1,138 @@
+"""RNP, Runtime Neural Pruning (Lin et al., 2017): an agent decides at each layer how many of 4 channel groups to run.
+
+State: the mean of the layer's input, encoded to 128 numbers, through a recurrent network that all layers share. Action
+i runs the first i of 4 groups. Reward: -price · i/4 / layers at every layer, -α · cross entropy at the end. Q-learning:
+the value of an action is its reward plus the best value at the next layer. The price is set by the budget.
+"""
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sanp.budget import parse_budget
+from sanp.errors import SanpError
+from sanp.fit import Stages, Task, finish, with_teacher
+from sanp.methods.choice import ChoosingSPM, Episode, choice_stage, taken
+from sanp.methods.method import gate_as
+from sanp.methods.retrain import epochs_in_parts
+from sanp.network import GatedNetwork
+from sanp.saliency import descriptor
+from sanp.spm import SPMConfig
+
+GROUPS = 4
+HIDDEN = 128
+WIDTHS = tuple((i + 1) / GROUPS for i in range(GROUPS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RNPConfig:
+    """Settings of Runtime Neural Pruning."""
+
+    explore: float = 0.5
+    """ε at the start; it falls to 0.05"""
+    importance: float = 0.1
+    """α: weight of the cross entropy in the reward"""
+    lr: float = 1e-3
+    """learning rate of the agent (AdamW)"""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.explore <= 1:
+            raise SanpError(f"explore {self.explore} is a share of the samples: give it from 0 to 1")
+        if not self.importance > 0 or not self.lr > 0:
+            raise SanpError(f"importance {self.importance} and lr {self.lr} must be above 0")
+
+
+class Agent(nn.Module):
+    """What all layers share: the recurrent network and the values of the actions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.RNNCell(HIDDEN, HIDDEN)
+        self.decode = nn.Linear(HIDDEN, GROUPS)
+        with torch.no_grad():  # at the start the whole layer is worth most: the network is as it was
+            self.decode.weight.mul_(0.01)
+            self.decode.bias.copy_(0.1 * torch.tensor(WIDTHS))
+
+
+_hidden: ContextVar[Tensor | None] = ContextVar("hidden", default=None)
+"""the agent's memory within one forward; the last layer clears it"""
+
+
+class RecurrentValues(nn.Module):
+    """Q of each action at one layer."""
+
+    def __init__(self, in_channels: int, agent: Agent) -> None:
+        super().__init__()
+        self.encode = nn.Linear(in_channels, HIDDEN)
+        self.agent = agent
+        self.first = self.last = False
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds for one image: encoder, one step of the recurrent network, values."""
+        cell, decode = self.agent.cell, self.agent.decode
+        return sum(w.numel() for w in (self.encode.weight, cell.weight_ih, cell.weight_hh, decode.weight))
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, GROUPS)
+        """The values, in float32 under autocast too."""
+        with torch.autocast(x.device.type, enabled=False):
+            before = None if self.first else _hidden.get()
+            hidden = self.agent.cell(torch.relu(self.encode(descriptor(x))), before)
+            _hidden.set(None if self.last else hidden)
+            values: Tensor = self.agent.decode(hidden)
+            return values
+
+
+def q_targets(values: list[Tensor], rewards: Tensor) -> Tensor:
+    """What each layer's value should have been: its reward plus the best value at the next layer. (N, layers)"""
+    following = [value.detach().amax(1) for value in values[1:]] + [torch.zeros_like(rewards[:, 0])]
+    return rewards + torch.stack(following, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RNP:
+    """The method."""
+
+    name: str = "rnp"
+    layer_adaptive: bool = True
+    sample_adaptive: bool = True
+    config: RNPConfig = field(default_factory=RNPConfig)
+
+    def gate(
+        self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
+    ) -> GatedNetwork:
+        """The network with one agent that decides at every layer."""
+        agent = Agent()
+
+        def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> ChoosingSPM:
+            return ChoosingSPM(RecurrentValues(in_channels, agent), out_channels, WIDTHS)
+
+        gated = gate_as(self.name, make_spm, net, example, spm=spm, skip=skip, shortcuts=shortcuts)
+        layers = [gated.layers[name.partition(":")[0]].spm.saliency for name in gated.cost.gates]
+        if layers:
+            layers[0].first = layers[-1].last = True  # type: ignore[assignment]
+        return gated
+
+    def stages(self, net: nn.Module, task: Task) -> Stages:
+        """All epochs jointly, the price following the budget; then the dial."""
+        gated = self.gate(net, task.example(), spm=task.spm)
+        share = gated.share(task.budget)
+        gated.budget = parse_budget(task.budget)
+        task = with_teacher(task, net)
+        epochs = epochs_in_parts(task, 1)[0]
+        yield choice_stage(gated, task, epochs, self.learn, explore=self.config.explore, lr=self.config.lr)
+        finish(gated, task, share)
+        return gated
+
+    def learn(self, episode: Episode, price: float) -> Tensor:
+        """The mean squared distance of the values taken from their targets."""
+        choices = episode.choices
+        rewards = -price * torch.stack([choice.width for choice in choices], 1) / len(choices)  # (N, layers)
+        rewards[:, -1] -= self.config.importance * episode.loss
+        targets = q_targets([choice.values for choice in choices], rewards)
+        found = torch.stack([taken(choice) for choice in choices], 1)
+        return (found - targets).square().mean()

@@ -1,0 +1,122 @@
+"""Weight pruning (Han et al., 2015): drop the weights below q times the deviation of their layer, retrain, repeat.
+
+Unstructured: what is left is counted as non-zero multiply-adds, HW (non-zero weights + outputs that have one), and a
+dense engine gains nothing from it. q is the one factor for all layers whose count is the budget.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sanp.accounting import FixedCost
+from sanp.cost import CostModel
+from sanp.errors import SanpError
+from sanp.fit import Stages, Task, with_teacher
+from sanp.gate import ungated_cost
+from sanp.methods.level import check_reach, find_level
+from sanp.methods.retrain import epochs_in_parts, finish_norms, plain_stage, share_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightConfig:
+    """Settings of weight pruning."""
+
+    rounds: int = 3
+    """how often weights are dropped and the rest retrained, with equal shares of the epochs"""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise SanpError(f"rounds {self.rounds} must be at least 1")
+
+
+class SparseNetwork(nn.Module):
+    """A network whose convolution weights stay zero once they are: they get no gradient."""
+
+    def __init__(self, net: nn.Module, example: Tensor) -> None:
+        super().__init__()
+        self.net = net
+        self.method = "weight"
+        self.input_shape = tuple(example.shape)
+        self.dense: CostModel = ungated_cost(net, example)
+        paths = dict.fromkeys(layer.name.partition(":")[0] for layer in self.dense.layers)
+        found = {path: net.get_submodule(path)._parameters.get("weight") for path in paths}
+        self.weights = {path: weight for path, weight in found.items() if weight is not None and weight.dim() > 2}
+        for weight in self.weights.values():
+            weight.register_hook(_where_not_zero(weight))
+        self.training = net.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The network's own forward."""
+        return self.net(*args, **kwargs)
+
+    @property
+    def overhead_flops(self) -> int:
+        """Nothing has to be decided."""
+        return 0
+
+    @property
+    def cost(self) -> FixedCost:
+        """Non-zero multiply-adds."""
+        return self.cost_with({path: weight != 0 for path, weight in self.weights.items()})
+
+    def cost_with(self, kept: Mapping[str, Tensor]) -> FixedCost:
+        """The cost if only these weights were not zero."""
+        live = {path: mask.flatten(1).sum(1) for path, mask in kept.items()}  # (C_out,)
+        own = {layer.name: live.get(layer.name.partition(":")[0]) for layer in self.dense.layers}
+        positions = {layer.name: layer.positions for layer in self.dense.layers}
+        flops = {name: nonzero_flops(positions[name], count) for name, count in own.items() if count is not None}
+        opened = {name: (count > 0).double() for name, count in own.items() if count is not None}
+        return FixedCost(self.dense, flops, opened)
+
+    @torch.no_grad()
+    def drop(self, share: float) -> None:
+        """Drops the weights below q · deviation of those that are left, q such that this share of FLOPs is left."""
+        sizes = {path: weight.abs() / weight[weight != 0].std() for path, weight in self.weights.items()}
+        tops = {path: 0.999 * float(size.max()) for path, size in sizes.items()}  # a layer's largest weight stays
+
+        def kept_at(q: float) -> dict[str, Tensor]:
+            return {path: size > min(q, tops[path]) for path, size in sizes.items()}
+
+        def cost_at(q: float) -> float:
+            return float(self.cost_with(kept_at(q)).per_sample({})) / self.dense.dense_flops
+
+        largest = max(tops.values())
+        check_reach(cost_at(largest), share, self.method)
+        for path, kept in kept_at(find_level(cost_at, share, 0.0, largest)).items():
+            self.weights[path].mul_(kept)
+
+
+def nonzero_flops(positions: int, live: Tensor) -> float:
+    """HW Σ (non-zero weights of an output + 1 for its bias), over the outputs that have any."""
+    return float(positions * (live.sum() + (live > 0).sum()))
+
+
+def _where_not_zero(weight: Tensor) -> Any:
+    return lambda gradient: gradient * (weight.detach() != 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weight:
+    """The method."""
+
+    name: str = "weight"
+    layer_adaptive: bool = True
+    sample_adaptive: bool = False
+    config: WeightConfig = field(default_factory=WeightConfig)
+
+    def stages(self, net: nn.Module, task: Task) -> Stages:
+        """Drops and retrains in rounds; the share left falls by the same factor in each."""
+        sparse = SparseNetwork(copy.deepcopy(net), task.example())
+        share = share_of(task, sparse.dense.dense_flops)
+        task = with_teacher(task, net)
+        rounds = self.config.rounds
+        for number, epochs in enumerate(epochs_in_parts(task, *(1,) * rounds)):
+            sparse.drop(share ** ((number + 1) / rounds))
+            if epochs:  # a stage has its own optimizer, so that no momentum moves a dropped weight
+                yield plain_stage(f"retrain {number + 1}", sparse, task, epochs)
+        finish_norms(sparse, task)
+        return sparse
