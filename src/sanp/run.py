@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -71,7 +71,21 @@ def read_run(folder: Path) -> Recipe:
     return make_recipe(read_recipe(config), str(config))
 
 
-def load_run(folder: Path, dataset: data.Dataset) -> nn.Module:
+class Shape(Protocol):
+    """What a network is built for; a data set knows it."""
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        ...
+
+    @property
+    def image_size(self) -> int:
+        """Side of an image."""
+        ...
+
+
+def load_run(folder: Path, dataset: Shape) -> nn.Module:
     """The pruned network of a finished run."""
     recipe = read_run(folder)
     model = folder / "model.safetensors"
