@@ -1,12 +1,13 @@
 """The cost of a forward, from its gates: the FLOPs formula over live inputs and live outputs, sample by sample."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
+from sanp.errors import SanpError
 from sanp.flops import conv_flops
-from sanp.liveness import LIVE
+from sanp.liveness import LIVE, Liveness
 from sanp.topology import Layer, Topology
 
 Decisions = Mapping[str, Tensor]
@@ -20,9 +21,11 @@ class CostModel:
         self.topology = topology
         self.layers = tuple(layer for layer in topology.layers if layer.kind == "conv")
         """PAPER 4.1.1: convolutions only"""
+        self.linears = tuple(layer for layer in topology.layers if layer.kind == "linear")
+        """linear layers, which no total includes; see :meth:`linear_per_layer`"""
         self.gates = {layer.name: layer for layer in self.layers if layer.role == "gated"}
-        self._derived = False
-        self._sides = {layer.name: (self._live(layer.inputs), self._live(layer.outputs)) for layer in self.layers}
+        self._convolutions = _Sides(topology, self.layers)
+        self._linears = _Sides(topology, self.linears)
 
     @property
     def num_channels(self) -> int:
@@ -33,6 +36,11 @@ class CostModel:
     def dense_flops(self) -> int:
         """The cost with every channel computed."""
         return sum(dense_flops(layer) for layer in self.layers)
+
+    @property
+    def dense_linear_flops(self) -> int:
+        """The cost of the linear layers with every input read."""
+        return sum(dense_flops(layer) for layer in self.linears)
 
     @property
     def floor_flops(self) -> float:
@@ -48,19 +56,17 @@ class CostModel:
         return torch.stack(torch.broadcast_tensors(*costs.values())).sum(0)
 
     def per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
-        """FLOPs of each layer for each sample."""
-        pool = self._pool(decisions)
-        return {
-            layer.name: _layer_flops(layer, *(live(decisions, pool) for live in self._sides[layer.name]))
-            for layer in self.layers
-        }
+        """FLOPs of each convolution for each sample (N or 1,)."""
+        return self._convolutions.flops(self._complete(decisions))
+
+    def linear_per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
+        """FLOPs of each linear layer for each sample (N or 1,): its inputs from pruned channels need not be read."""
+        return self._linears.flops(self._complete(decisions))
 
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
         """The gates of every layer that has some, its own or those it follows: (N, C_out)."""
-        pool = self._pool(decisions)
-        return {
-            layer.name: self._sides[layer.name][1](decisions, pool) for layer in self.layers if layer.role != "dense"
-        }
+        sides = self._convolutions.live(self._complete(decisions))
+        return {layer.name: sides[layer.name][1] for layer in self.layers if layer.role != "dense"}
 
     def paper_per_sample(self, decisions: Decisions) -> Tensor:
         """FLOPs by the paper's own count: a layer's inputs are as dense as the convolution before it was.
@@ -80,31 +86,57 @@ class CostModel:
             density = outputs / layer.out_channels
         return total
 
-    def _pool(self, decisions: Decisions) -> Tensor:
-        """Every column's value, where some layer needs more than whole gates."""
-        return self.topology.columns.evaluate(decisions) if self._derived else _any(decisions)
-
-    def _live(self, columns: Tensor) -> "Live":
-        """How to read these columns' gates; found once, since it runs at every training step."""
-        if bool((columns == LIVE).all()):
-            return lambda decisions, pool: _any(decisions).new_ones(1, len(columns))
-        for name, (first, channels) in self.topology.columns.gates.items():
-            if torch.equal(columns, torch.arange(first, first + channels)):
-                return lambda decisions, pool: decisions[name]
-        self._derived = True
-        return lambda decisions, pool: pool[:, columns]
-
-
-Live = Callable[[Decisions, Tensor], Tensor]
-"""From each gate's decisions and the pool of all columns to the gates of some channels: (N or 1, C)."""
+    def _complete(self, decisions: Decisions) -> Decisions:
+        """The decisions of all gates: a layer that did not run, as under stochastic depth, has all its gates closed."""
+        if decisions.keys() == self.gates.keys():
+            return decisions
+        unknown = sorted(decisions.keys() - self.gates.keys())
+        if unknown:
+            raise SanpError(
+                f"decisions were given for {unknown[0]!r}, which has no gate in this network or ran more often than on "
+                "its example: give what sanp.record collected, and gate with an example that runs every layer"
+            )
+        if not decisions:
+            return {name: torch.ones(1, layer.out_channels) for name, layer in self.gates.items()}
+        like = next(iter(decisions.values()))
+        closed = {name: like.new_zeros(1, layer.out_channels) for name, layer in self.gates.items()}
+        return {**closed, **decisions}
 
 
-def _any(decisions: Decisions) -> Tensor:
-    return next(iter(decisions.values()))
+class _Sides:
+    """The live inputs and outputs of some layers; how to read them is found once, since it runs at every step."""
+
+    def __init__(self, topology: Topology, layers: tuple[Layer, ...]) -> None:
+        self._layers = layers
+        both = [side for layer in layers for side in (layer.inputs, layer.outputs)]
+        self._gated = [bool((side != LIVE).any()) for side in both]
+        self._widths = [len(side) for side in both]
+        self._liveness = Liveness(
+            topology.columns, [side for side, gated in zip(both, self._gated, strict=True) if gated]
+        )
+
+    def live(self, decisions: Decisions) -> dict[str, tuple[Tensor, Tensor]]:
+        """Layer name to its inputs and outputs, (N or 1, C) each."""
+        read = iter(self._liveness(decisions))
+        like = next(iter(decisions.values())) if decisions else torch.zeros(())
+        sides = iter(
+            [
+                next(read) if gated else like.new_ones(1, width)
+                for gated, width in zip(self._gated, self._widths, strict=True)
+            ]
+        )
+        return {
+            layer.name: (inputs, outputs) for layer, inputs, outputs in zip(self._layers, sides, sides, strict=True)
+        }
+
+    def flops(self, decisions: Decisions) -> dict[str, Tensor]:
+        """FLOPs of each layer for each sample (N or 1,)."""
+        sides = self.live(decisions)
+        return {layer.name: _layer_flops(layer, *sides[layer.name]) for layer in self._layers}
 
 
 def dense_flops(layer: Layer) -> int:
-    """A convolution's FLOPs with all channels."""
+    """A layer's FLOPs with all channels."""
     return conv_flops(layer.positions, layer.in_channels // layer.groups, layer.taps, layer.out_channels)
 
 

@@ -33,7 +33,7 @@ def mean_cost(network: "GatedNetwork", batches: list[Tensor]) -> float:
         with record(network) as gates:
             network(x)
         cost = network.cost.per_sample({name: gate.decision for name, gate in gates.items()})
-        total, count = total + float(cost.sum()), count + len(x)
+        total, count = total + float(cost.sum()), count + len(cost)
     return total / count / network.dense_flops
 
 

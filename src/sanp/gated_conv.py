@@ -3,13 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
+from sanp.errors import SanpError
 from sanp.record import note, running
 from sanp.spm import SPM
 
 
-def _over_positions(scale: Tensor, features: Tensor) -> Tensor:
+def over_positions(scale: Tensor, features: Tensor) -> Tensor:
     """(N, C) made to multiply (N, C, ...) in the precision of the features."""
     return scale.to(features.dtype).reshape(*scale.shape, *(1,) * (features.dim() - 2))
 
@@ -22,6 +26,8 @@ class _Normalised(nn.Module):
         self.name = name
         self.conv = conv
         self.norm = norm
+        self.norm_outside = False
+        """a batch norm follows that is no module: the scale waits for it (:class:`ScaleAfterNorm`)"""
 
     def __getattr__(self, name: str) -> Any:
         # A stranger's forward may read `self.conv1.weight` or `.stride`; it gets what stood there before.
@@ -37,6 +43,16 @@ class _Normalised(nn.Module):
         y: Tensor = self.conv(x)
         return y if self.norm is None else self.norm(y)
 
+    def scaled(self, y: Tensor, scale: Tensor) -> Tensor:
+        """The features times (N, C), at once or after the batch norm outside."""
+        if not self.norm_outside:
+            return y * over_positions(scale, y)
+        decided = running()
+        if decided is None:
+            raise SanpError(f"{self.name} is scaled after a batch norm outside it: call the whole gated network")
+        decided.waiting[id(y)] = y, scale
+        return y
+
 
 class GatedConv(_Normalised):
     """A convolution whose channels its SPM scales by their saliency or prunes."""
@@ -50,7 +66,7 @@ class GatedConv(_Normalised):
         gates = self.spm(x)
         y = self.features(x)
         note(self.name, gates)
-        return y * _over_positions(gates.saliency * gates.applied, y)
+        return self.scaled(y, gates.saliency * gates.applied)
 
 
 class FollowingConv(_Normalised):
@@ -70,7 +86,40 @@ class FollowingConv(_Normalised):
         """BatchNorm(f * x) where the input channel was open, zero elsewhere."""
         y = self.features(x)
         decided = running()
-        if not decided:
-            return y
+        if decided is None:
+            raise SanpError(
+                f"{self.name} follows the gates of the layers before it and runs only inside the forward of the whole "
+                "gated network: call that, and leave activation checkpointing off"
+            )
         applied = {name: gates.applied for name, gates in decided.items()}
-        return y * _over_positions(self.open_channels(applied), y)
+        return self.scaled(y, self.open_channels(applied))
+
+
+class MovedNorm(nn.Identity):
+    """Stands where a batch norm stood that has moved inside its convolution; its attributes can still be read here."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self._inside = (norm,)  # in a tuple, so that it is no submodule here
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_"):
+                raise
+            return getattr(self._inside[0], name)
+
+
+class ScaleAfterNorm(TorchFunctionMode):
+    """Multiplies what a functional batch norm makes of a gated convolution's output by the scale that waits for it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        decided = running()
+        if func in (F.batch_norm, torch.batch_norm) and decided is not None:
+            features = args[0] if args else (kwargs or {})["input"]
+            _, scale = decided.waiting.pop(id(features), (None, None))
+            if scale is not None:
+                return result * over_positions(scale, result)
+        return result

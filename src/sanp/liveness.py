@@ -4,7 +4,8 @@ A column is a number: 0 is always live, 1 is always zero, then one column for ea
 columns that additions and multiplications made of others. A tensor of columns says of every channel when it is zero.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,20 +79,13 @@ class Columns:
             self.width += len(new_pairs)
         return torch.tensor(made, dtype=left.dtype)[where].expand(left.shape)
 
-    def evaluate(self, decisions: Mapping[str, Tensor]) -> Tensor:
-        """Every column's value for every sample, from the gates' decisions; soft ones are joined as a + b - ab."""
-        first = next(iter(decisions.values()))
-        fixed = first.new_zeros(len(first), 2)
-        fixed[:, LIVE] = 1
-        pool = [fixed]
+    def block_starts(self) -> list[int]:
+        """The first column of each block, after the two fixed ones."""
+        starts, first = [], 2
         for block in self.blocks:
-            if isinstance(block, str):
-                pool.append(decisions[block])
-                continue
-            known = torch.cat(pool, 1)
-            left, right = known[:, block.left], known[:, block.right]
-            pool = [known, left + right - left * right if block.kind == "union" else left * right]
-        return torch.cat(pool, 1)  # (N, width)
+            starts.append(first)
+            first += self.gates[block][1] if isinstance(block, str) else len(block.left)
+        return starts
 
 
 def _unrepeated(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,17 +97,87 @@ def _unrepeated(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
+class _Gather:
+    """Some columns as a choice from a few blocks; ``order`` is None where it is those blocks one after another."""
+
+    blocks: tuple[int, ...]
+    order: Tensor | None
+
+    def __call__(self, values: Mapping[int, Tensor]) -> Tensor:
+        parts = [values[block] for block in self.blocks]
+        rows = max(len(part) for part in parts)
+        whole = parts[0] if len(parts) == 1 else torch.cat([part.expand(rows, -1) for part in parts], 1)
+        return whole if self.order is None else whole[:, self.order.to(whole.device)]
+
+
+_FIXED = -1
+"""The block of the two fixed columns."""
+
+
+class Liveness:
+    """Evaluates the wanted columns for each sample from the gates' decisions, and no others.
+
+    This runs at every training step: which blocks are needed, and where in them, is found once.
+    """
+
+    def __init__(self, columns: Columns, wanted: Sequence[Tensor]) -> None:
+        self._columns = columns
+        self._starts = columns.block_starts()
+        self._wanted = [self._gather(which) for which in wanted]
+        self._sides: dict[int, tuple[_Gather, _Gather]] = {}
+        needed = {block for gather in self._wanted for block in gather.blocks}
+        for index in range(len(columns.blocks) - 1, -1, -1):
+            block = columns.blocks[index]
+            if index in needed and isinstance(block, Block):
+                self._sides[index] = self._gather(block.left), self._gather(block.right)
+                needed.update(self._sides[index][0].blocks, self._sides[index][1].blocks)
+        self._needed = sorted(needed)
+        self.gates = tuple(name for index in self._needed if isinstance(name := self._block(index), str))
+        """the gates whose decisions matter"""
+
+    def __call__(self, decisions: Mapping[str, Tensor]) -> list[Tensor]:
+        """(N or 1, C) for each of the wanted: 1 where a channel is live; soft decisions are joined as a + b - ab."""
+        values: dict[int, Tensor] = {}
+        for index in self._needed:
+            block = self._block(index)
+            if block is None:
+                fixed = torch.tensor([[1.0, 0.0]])  # LIVE, ZERO
+                values[index] = fixed.to(next(iter(decisions.values()))) if decisions else fixed
+            elif isinstance(block, str):
+                values[index] = decisions[block]
+            else:
+                left, right = (side(values) for side in self._sides[index])
+                values[index] = left + right - left * right if block.kind == "union" else left * right
+        return [gather(values) for gather in self._wanted]
+
+    def _block(self, index: int) -> Block | str | None:
+        return None if index == _FIXED else self._columns.blocks[index]
+
+    def _gather(self, which: Tensor) -> _Gather:
+        numbers = which.tolist()
+        block_of = [bisect_right(self._starts, column) - 1 for column in numbers]  # _FIXED before the first
+        blocks = tuple(dict.fromkeys(block_of))
+        ends = [*self._starts, self._columns.width]
+        before, offsets = 0, {}
+        for block in blocks:
+            first = 0 if block == _FIXED else self._starts[block]
+            offsets[block] = before - first
+            before += ends[block + 1] - first
+        order = [column + offsets[block] for column, block in zip(numbers, block_of, strict=True)]
+        return _Gather(blocks, None if order == list(range(before)) else torch.tensor(order, dtype=torch.long))
+
+
 class OpenChannels:
     """The live channels of one tensor, from the gates of a forward; what a depthwise convolution follows."""
 
-    columns: Columns
-    which: Tensor
+    def __init__(self, columns: Columns, which: Tensor) -> None:
+        self._liveness = Liveness(columns, [which])
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The gates that decide."""
+        return self._liveness.gates
 
     def __call__(self, applied: Mapping[str, Tensor]) -> Tensor:
         """(N, C): each channel's gate."""
-        missing = self.columns.gates.keys() - applied.keys()
-        if missing:  # gates that come later in the forward cannot matter here
-            sample = next(iter(applied.values()))
-            later = {name: sample.new_zeros(len(sample), self.columns.gates[name][1]) for name in missing}
-            applied = {**applied, **later}
-        return self.columns.evaluate(applied)[:, self.which]
+        return self._liveness(applied)[0]

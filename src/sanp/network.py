@@ -1,6 +1,7 @@
 """The gated network: a stranger's network with gates in it, what they cost, and the dial that moves them."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from sanp.cost import CostModel
 from sanp.dial import move_thresholds
 from sanp.errors import SanpError
 from sanp.flops import human, predictor_flops
-from sanp.gated_conv import GatedConv
+from sanp.gated_conv import FollowingConv, GatedConv, ScaleAfterNorm
 from sanp.record import forward_of
 from sanp.spm import SPMConfig
 from sanp.topology import Topology
@@ -45,10 +46,12 @@ class GatedNetwork(nn.Module):
         self.origin = origin
         self.budget: Amount | None = None
         """what it was last trained or set for"""
+        gated = (module for module in net.modules() if isinstance(module, GatedConv | FollowingConv))
+        self._norms_outside = any(module.norm_outside for module in gated)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The network's own forward, its gates recorded for whoever listens."""
-        with forward_of(self):
+        with forward_of(self), ScaleAfterNorm() if self._norms_outside else nullcontext():
             return self.net(*args, **kwargs)
 
     @property

@@ -1,7 +1,7 @@
-"""How zero channels travel through a traced network: one rule for each kind of operator, on columns instead of numbers.
+"""How zero channels travel through a traced network: the columns of every value, filled in the order of execution.
 
-Operators that only move numbers are run on the columns themselves, so that any view, split or shuffle is right without
-knowing what it means. An operator without a rule makes what follows live: never wrong, at worst less saved.
+A column is a gate's decision for a sample, so each value also has the sample of each of its rows. Where rows are no
+longer those of samples, as after a mean over the batch, nothing is claimed and channels count as live.
 """
 
 from collections.abc import Callable
@@ -9,75 +9,70 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from sanp.liveness import LIVE, ZERO, Columns
-from sanp.trace import Node, Trace, Value
+from sanp.rules import (
+    CAN_ZERO,
+    KEEP_ZERO,
+    MAKES_LIVE,
+    MOVE,
+    POOL,
+    REDUCE,
+    RULES,
+    Step,
+    constant_along,
+    joined_along,
+    move,
+    reduced_dims,
+    written,
+)
+from sanp.trace import ALIASED, WRITTEN, Node, Trace, Value
 
-KEEP_ZERO = set(
-    (
-        "relu relu6 leaky_relu rrelu_with_noise prelu _prelu_kernel elu selu celu silu mish gelu hardswish tanh erf "
-        "abs neg sign sqrt square sin sinh asin atan tan expm1 log1p floor ceil round trunc clone contiguous detach "
-        "alias _to_copy lift_fresh dropout native_dropout hardshrink softshrink tanhshrink softsign positive to "
-        "_conj sgn"
-    ).split()
-)
-MOVE = set(
-    (
-        "view _unsafe_view reshape permute transpose t expand slice select split split_with_sizes chunk unbind "
-        "squeeze unsqueeze index_select index flip roll repeat cat stack pixel_shuffle pixel_unshuffle "
-        "channel_shuffle narrow movedim swapaxes unsafe_split unsafe_chunk native_channel_shuffle flatten unflatten "
-        "tile repeat_interleave expand_as view_as"
-    ).split()
-)
-POOL = set(
-    (
-        "max_pool2d_with_indices max_pool3d_with_indices max_pool1d max_pool2d max_pool3d max_pool1d_with_indices "
-        "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d _adaptive_avg_pool2d adaptive_avg_pool2d "
-        "_adaptive_avg_pool3d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d upsample_nearest1d "
-        "upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
-        "upsample_linear1d _upsample_bilinear2d_aa reflection_pad1d reflection_pad2d reflection_pad3d "
-        "replication_pad1d replication_pad2d replication_pad3d grid_sampler_2d"
-    ).split()
-)
-MAKES_LIVE = set(
-    (
-        "convolution native_batch_norm _native_batch_norm_legit_no_training _native_batch_norm_legit "
-        "cudnn_batch_norm native_layer_norm native_group_norm sigmoid hardsigmoid softmax _softmax _log_softmax exp "
-        "cos addmm mm bmm baddbmm rsqrt reciprocal log softplus rsub var_mean"
-    ).split()
-)
+__all__ = ["KEEP_ZERO", "POOL", "Propagation", "Rows", "constant_along"]
 
-
-def constant_along(columns: Tensor, dims: list[int]) -> Tensor | None:
-    """The columns without these dimensions, if they are the same all along them; else None."""
-    for dim in sorted((dim % columns.dim() for dim in dims), reverse=True):
-        head = columns.narrow(dim, 0, 1)
-        if columns.stride(dim) != 0 and not bool((columns == head).all()):
-            return None
-        columns = head.squeeze(dim)
-    return columns
+Rows = tuple[int, ...] | None
+"""The sample of each row (dimension 0) of a value; None if some row is not one sample's."""
 
 
 class Propagation:
-    """The columns of every value of a trace, filled in the order of execution."""
+    """The columns of every value of a trace, filled node by node.
+
+    A sample is a row of the first convolution: a network that folds something else into the batch, such as the frames
+    of a video, is counted by frame.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.columns = Columns()
         self.unknown: dict[str, int] = {}
         self._of: dict[Value, Tensor] = {}
+        convolutions = (node.args[0] for node in trace.nodes if node.op == "convolution")
+        first = next((value for value in convolutions if isinstance(value, Value)), trace.inputs[0])
+        self.samples = trace.shapes[first.index][0]
+        everyone = tuple(range(self.samples))
+        self._rows: dict[Value, Rows] = {
+            value: everyone for value in trace.inputs if trace.shapes[value.index][:1] == (self.samples,)
+        }
+        self._start = first if self._rows.get(first) is None else None
+        """what the first convolution reads, where it is not an input itself"""
 
     def of(self, argument: Any) -> Tensor:
-        """The columns of a value, or of a constant: live where it is not zero."""
+        """The columns of a value, or of a constant: live where it is not zero, or may not be after training."""
         if isinstance(argument, Value):
             return self._of.get(argument, self.all_live(argument))
-        constant = torch.as_tensor(argument)
+        constant = torch.as_tensor(argument).cpu()
+        if id(argument) in self.trace.learned:
+            return torch.tensor(LIVE, dtype=torch.int32).expand(constant.shape)
         return torch.where(constant == 0, ZERO, LIVE).to(torch.int32)
 
     def all_live(self, value: Value) -> Tensor:
         """Columns that are always live, in the value's shape."""
         return torch.tensor(LIVE, dtype=torch.int32).expand(self.trace.shapes[value.index])
+
+    def by_sample(self, value: Value) -> bool:
+        """Each sample has one row of its own, in order."""
+        return self._rows.get(value) == tuple(range(self.samples))
 
     def set_channels(self, value: Value, channels: Tensor) -> None:
         """Says of each channel (dimension 1) of a value which column it has, everywhere on its map."""
@@ -88,140 +83,104 @@ class Propagation:
         """The column of each channel of a value; live where a channel is not one thing all over its map."""
         columns = self.of(value)
         others = [other for other in range(columns.dim()) if other != dim]
-        single = constant_along(columns, others)
-        return torch.full((columns.shape[dim],), LIVE) if single is None else single.long()
+        single = joined_along(columns, others)
+        if single is None:
+            each = columns.movedim(dim, 0).flatten(1)  # (C, everything else)
+            head = each.amax(1, keepdim=True)
+            same = ((each == head) | (each == ZERO)).all(1)
+            single = torch.where(same, head[:, 0], LIVE)
+        return single.long()
 
     def run(self, node: Node) -> None:
         """Fills in the columns of what a node puts out, by the rule for its operator."""
-        inputs = node.inputs()
-        if all(value not in self._of for value in inputs) and node.op not in ("mul", "mul_", "constant_pad_nd"):
-            return  # live in, live out: only a product with zeros or zero padding makes a zero of a live channel
-        rule = RULES.get(node.op) or RULES.get(node.op.removesuffix("_"))
-        made: Any = None
+        self._fill_rows(node)
+        name = node.op.removesuffix("_")
+        if all(value not in self._of for value in node.inputs()) and name not in CAN_ZERO:
+            return  # live in, live out
+        made = self._apply(node, name)
+        for value, columns in zip(node.outputs, tree_leaves(made) if made is not None else (), strict=False):
+            fits = value is not None and isinstance(columns, Tensor) and columns.shape == self.trace.shapes[value.index]
+            if fits and self._rows.get(value) is not None:  # type: ignore[arg-type]
+                self._of[value] = columns  # type: ignore[index]
+
+    def _apply(self, node: Node, name: str) -> Any:
+        rule = RULES.get(node.op) or RULES.get(name)
+        made = None
         if rule is not None:
-            made = rule(self, node)
-        elif node.op.removesuffix("_") not in MAKES_LIVE:
+            try:
+                made = rule(
+                    self._step(node, self.of if name in MOVE or node.op == WRITTEN else self._of_same_rows(node))
+                )
+            except (RuntimeError, IndexError, TypeError, ValueError):  # a call that the rule did not foresee
+                rule = None
+        if rule is None and name not in MAKES_LIVE:
             self.unknown[node.op] = self.unknown.get(node.op, 0) + 1
-        if made is None:
-            return
-        for value, columns in zip(node.outputs, tree_leaves(made), strict=False):
-            if value is not None and columns is not None and columns.shape == self.trace.shapes[value.index]:
-                self._of[value] = columns
+        return made
+
+    def _step(self, node: Node, of: Callable[[Any], Tensor]) -> Step:
+        return Step(node, of, self.columns, self.trace.shapes)
+
+    def _of_same_rows(self, node: Node) -> Callable[[Any], Tensor]:
+        """As :meth:`of`, but what has other rows than the node's output counts as live: it may be other samples'."""
+        rows = self._rows.get(node.outputs[0]) if node.outputs and node.outputs[0] is not None else None
+
+        def of(argument: Any) -> Tensor:
+            other = isinstance(argument, Value) and self._rows.get(argument) != rows
+            return self.all_live(argument) if other else self.of(argument)
+
+        return of
+
+    def _fill_rows(self, node: Node) -> None:
+        """Whose rows a node puts out."""
+        name = node.op.removesuffix("_")
+        for value, rows in zip(node.outputs, self._rows_after(node, name), strict=False):
+            if value is not None:
+                self._rows[value] = rows
+        if self._start in node.outputs and self._start is not None:
+            self._rows[self._start] = tuple(range(self.samples))
+
+    def _rows_after(self, node: Node, name: str) -> list[Rows]:
+        inputs = [value for value in node.inputs() if self._rows.get(value) is not None]
+        shapes = [self.trace.shapes[value.index] if value is not None else () for value in node.outputs]
+        if node.op == ALIASED:  # nothing is known of it; most likely it is a batch like any other
+            return [tuple(range(self.samples)) if shape[:1] == (self.samples,) else None for shape in shapes]
+        if not inputs:
+            return [None] * len(shapes)
+        if name in MOVE or node.op == WRITTEN:
+            try:
+                made = (move if name in MOVE else written)(self._step(node, self._samples_of))
+            except (RuntimeError, IndexError, TypeError, ValueError):
+                made = None
+            if made is not None:
+                return [_rows(samples) for samples in tree_leaves(made)]
+        if name in REDUCE and len(node.inputs()) == 1 and 0 in reduced_dims(self._step(node, self.of)):
+            return [None] * len(shapes)
+        return [self._common(inputs, shape) for shape in shapes]
+
+    def _common(self, inputs: list[Value], shape: Any) -> Rows:
+        """The rows of all inputs that have as many as the output, if they agree."""
+        rows = {self._rows[value] for value in inputs if self.trace.shapes[value.index][:1] == shape[:1] != ()}
+        return rows.pop() if len(rows) == 1 else None
+
+    def _samples_of(self, argument: Any) -> Tensor:
+        """The sample of each element of a value; -1 for constants, which are nobody's; -2 where it is not known."""
+        if not isinstance(argument, Value):
+            return torch.full_like(torch.as_tensor(argument).cpu(), -1, dtype=torch.int32)
+        shape, rows = self.trace.shapes[argument.index], self._rows.get(argument)
+        samples = torch.tensor(-2 if rows is None else rows, dtype=torch.int32)
+        return (samples if rows is None else samples.reshape(-1, *(1,) * (len(shape) - 1))).expand(shape)
 
 
-Rule = Callable[[Propagation, Node], Any]
-
-
-def _keep(network: Propagation, node: Node) -> Any:
-    return network.of(node.args[0])
-
-
-def _move(network: Propagation, node: Node) -> Any:
-    if node.op in ("index", "index_select") and len(node.inputs()) > 1:
-        return None  # what is picked depends on the image
-    args, kwargs = tree_map(
-        lambda leaf: network.of(leaf) if isinstance(leaf, Value) else leaf, (node.args, node.kwargs)
-    )
-    if node.op in ("cat", "stack"):  # constants among the parts have columns too
-        args = ([network.of(part) for part in node.args[0]], *args[1:])
-    try:
-        return node.func(*args, **kwargs)
-    except RuntimeError:  # a view that only the real strides allow
-        args = tree_map(lambda leaf: leaf.contiguous() if isinstance(leaf, Tensor) else leaf, args)
-        return node.func(*args, **kwargs)
-
-
-def _pool(network: Propagation, node: Node) -> Any:
-    columns = network.of(node.args[0])
-    out = node.outputs[0]
-    assert out is not None
-    shape = network.trace.shapes[out.index]
-    channels = constant_along(columns, list(range(2, columns.dim())))  # (N, C)
-    if channels is None or channels.shape != shape[:2]:
+def _rows(samples: Tensor) -> Rows:
+    """From the sample of each element to that of each row."""
+    if samples.dim() == 0:
         return None
-    return channels.reshape(*channels.shape, *(1,) * (len(shape) - 2)).expand(shape)
-
-
-def _pad(network: Propagation, node: Node) -> Any:
-    """Zero padding around a map changes no channel's column; padding with zero channels adds zero columns."""
-    value = node.args[2] if len(node.args) > 2 else 0
-    columns, pads = network.of(node.args[0]), node.args[1]
-    out = node.outputs[0]
-    assert out is not None
-    shape = network.trace.shapes[out.index]
-    spatial = 2 * (columns.dim() - 2)
-    if value == 0 and any(pads[spatial:]):
-        inner = constant_along(columns, list(range(2, columns.dim())))
-        if inner is None:
-            return None
-        padded = torch.nn.functional.pad(inner, pads[spatial:], value=ZERO)
-        return padded.reshape(*padded.shape, *(1,) * (len(shape) - 2)).expand(shape)
-    return _pool(network, node) if value == 0 else None
-
-
-def _reduce(network: Propagation, node: Node) -> Any:
-    """A mean or sum is zero where all it runs over is: the same column all along, or a union of a few."""
-    columns = network.of(node.args[0])
-    dims = node.args[1] if len(node.args) > 1 and node.args[1] is not None else list(range(columns.dim()))
-    dims = [dims] if isinstance(dims, int) else list(dims) or list(range(columns.dim()))
-    keep = bool(node.args[2]) if len(node.args) > 2 else bool(node.kwargs.get("keepdim", False))
-    reduced = constant_along(columns, dims)
-    if reduced is None:
-        if len(dims) > 1 or columns.shape[dims[0]] > 32:
-            return None
-        reduced, *others = columns.unbind(dims[0])
-        for other in others:
-            reduced = network.columns.union(reduced, other)
-    for dim in sorted(dim % columns.dim() for dim in dims) if keep else ():
-        reduced = reduced.unsqueeze(dim)
-    return reduced
-
-
-def _union(network: Propagation, node: Node) -> Any:
-    return network.columns.union(network.of(node.args[0]), network.of(node.args[1]))
-
-
-def _product(network: Propagation, node: Node) -> Any:
-    return network.columns.intersection(network.of(node.args[0]), network.of(node.args[1]))
-
-
-def _quotient(network: Propagation, node: Node) -> Any:
-    out = node.outputs[0]
-    assert out is not None
-    return network.of(node.args[0]).expand(network.trace.shapes[out.index])
-
-
-def _clamp(network: Propagation, node: Node) -> Any:
-    """Zero stays zero between bounds that have zero between them."""
-    low, high = [*node.args[1:], None, None][:2]
-    low = node.kwargs.get("min", low)
-    high = node.kwargs.get("max", high)
-    fixed = all(isinstance(bound, int | float | None) for bound in (low, high))
-    inside = fixed and (low is None or low <= 0) and (high is None or high >= 0)
-    return network.of(node.args[0]) if inside else None
-
-
-def _power(network: Propagation, node: Node) -> Any:
-    exponent = node.args[1]
-    return network.of(node.args[0]) if isinstance(exponent, int | float) and exponent > 0 else None
-
-
-def _choose(network: Propagation, node: Node) -> Any:
-    return network.columns.union(network.of(node.args[1]), network.of(node.args[2]))
-
-
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(KEEP_ZERO, _keep),
-    **dict.fromkeys(MOVE, _move),
-    **dict.fromkeys(POOL, _pool),
-    **dict.fromkeys(("mean", "sum", "amax", "amin", "nansum"), _reduce),
-    **dict.fromkeys(("add", "sub", "maximum", "minimum"), _union),
-    "mul": _product,
-    "div": _quotient,
-    "hardtanh": _clamp,
-    "clamp": _clamp,
-    "pow": _power,
-    "where": _choose,
-    "constant_pad_nd": _pad,
-}
-"""Operator to rule. ``add`` and ``sub`` with a constant are covered: a constant is live where it is not zero."""
+    for dim in range(1, samples.dim()):
+        if samples.stride(dim) == 0 and samples.shape[dim] > 1:
+            samples = samples.narrow(dim, 0, 1)
+    each = samples.reshape(len(samples), -1)
+    if each.numel() == 0 or bool((each == -2).any()):
+        return None
+    highest = each.amax(1)
+    same = bool(((each == highest[:, None]) | (each == -1)).all())
+    return tuple(highest.tolist()) if same and bool((highest >= 0).all()) else None

@@ -23,6 +23,11 @@ class Gates:
 class Recording(dict[str, Gates]):
     """Layer name to :class:`Gates`, in the order of execution; a layer's second call in a forward is ``name:2``."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: dict[int, tuple[Tensor, Tensor]] = {}
+        """identity of features that a batch norm outside their layer still has to see, to them and their scale"""
+
     def note(self, name: str, gates: Gates) -> None:
         """Adds what a layer decided, under a name that no earlier call has taken."""
         key, call = name, 1
@@ -64,13 +69,24 @@ def forward_of(network: nn.Module) -> Iterator[None]:
             wanted.update(recording)
 
 
+def unwrapped(network: nn.Module) -> nn.Module:
+    """What a wrapper for data-parallel training or compilation wraps; anything else as it is."""
+    while True:
+        if isinstance(network, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            network = network.module
+        elif isinstance(inner := getattr(network, "_orig_mod", None), nn.Module):
+            network = inner
+        else:
+            return network
+
+
 @contextmanager
 def record(network: nn.Module) -> Iterator[Mapping[str, Gates]]:
     """Collects the gates of the last forward of ``network`` inside the block: layer name to :class:`Gates`.
 
-    A network wrapped for data-parallel training may be given as it is.
+    A network wrapped for data-parallel training or compilation may be given as it is.
     """
-    inner = getattr(network, "module", network)
+    inner = unwrapped(network)
     recording = Recording()
     token = _listeners.set((*_listeners.get(), (inner, recording)))
     try:

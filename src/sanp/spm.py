@@ -1,6 +1,8 @@
 """The Saliency-and-Pruning Module (paper 3.1): the layer's input to a saliency and a 0/1 decision for each output."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 from typing import Literal
 
 import torch
@@ -31,7 +33,7 @@ class SPMConfig:
     per: Literal["sample", "element"] = "sample"
     """draw the soft-or-hard coin for a whole sample or for every channel of it"""
     group: int = 1
-    """so many neighbouring channels decide together"""
+    """so many neighbouring channels decide together; in a layer whose channels it does not divide, gcd(C_out, group)"""
 
     def __post_init__(self) -> None:
         if self.reduction < 1:
@@ -64,6 +66,20 @@ class SPM(nn.Module):
     def flops(self) -> int:
         """Multiply-adds of the prediction for one image, without the mean over positions."""
         return int(self.saliency.flops)  # type: ignore[arg-type]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SPM":
+        """Moves to a device as any module, but stays float32 when a network is made half precision.
+
+        Decisions must not depend on rounding; :class:`PredictedSaliency` says the same under autocast.
+        """
+
+        def kept(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            low = moved.dtype in (torch.float16, torch.bfloat16) and tensor.dtype in (torch.float32, torch.float64)
+            return tensor.to(moved.device) if low else moved
+
+        super()._apply(kept, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def forward(self, x: Tensor) -> Gates:  # (N, C_in, ...)
         """What to do with each output channel for each sample."""
@@ -100,4 +116,4 @@ def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
         standardize=config.standardize,
     )
     binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
-    return SPM(saliency, binarize, group=config.group if out_channels % config.group == 0 else 1)
+    return SPM(saliency, binarize, group=gcd(out_channels, config.group))

@@ -22,6 +22,8 @@ class Site:
     name: str
     value: Value
     """the value that the gate multiplies"""
+    may_follow: bool = True
+    """a depthwise convolution here may follow the gates of its input; not if its module is called more than once"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Topology:
     """Every convolution of one forward, in order, and the columns that say when their channels are live."""
 
     layers: tuple[Layer, ...]
+    """in order of execution; one in ``sites`` whose rows are not the samples of the batch has come out dense"""
     columns: Columns
     unknown: Mapping[str, int]
     """operators without a rule, with how often gated channels met them; what follows them counts as live"""
@@ -97,10 +100,12 @@ def _conv_layer(network: Propagation, node: Node, name: str, site: Site | None) 
     in_channels, out_channels = before[1], after[1]
     role: Role = "dense"
     outputs = torch.full((out_channels,), LIVE)
-    if site is not None and is_depthwise(node) and bool((inputs != LIVE).any()):
+    by_sample = network.by_sample(source)
+    follows = is_depthwise(node) and (node.args[2] is None if site is None else site.may_follow and by_sample)
+    if follows and bool((inputs != LIVE).any()):  # without a bias, nothing comes of a zero channel by itself
         role = "follows"
         outputs = inputs.repeat_interleave(out_channels // in_channels)
-    elif site is not None:
+    elif site is not None and by_sample:
         role = "gated"
         outputs = network.columns.add_gate(name, out_channels)
     shape = weight.shape if isinstance(weight, Tensor) else network.trace.shapes[weight.index]
@@ -108,7 +113,7 @@ def _conv_layer(network: Propagation, node: Node, name: str, site: Site | None) 
         name=name,
         kind="conv",
         role=role,
-        positions=prod(before[2:]) if transposed else prod(after[2:]),
+        positions=_per_sample(network, before[0], prod(before[2:]) if transposed else prod(after[2:])),
         taps=prod(shape[2:]),
         in_channels=in_channels,
         out_channels=out_channels,
@@ -119,15 +124,20 @@ def _conv_layer(network: Propagation, node: Node, name: str, site: Site | None) 
     )
 
 
+def _per_sample(network: Propagation, rows: int, positions: int) -> int:
+    """Positions for one sample, where a batch of so many rows was run for all samples."""
+    share: float = rows / network.samples
+    return max(1, round(positions * share))
+
+
 def _linear_layer(network: Propagation, node: Node, name: str) -> Layer:
     source, matrix = node.args[1:3] if node.op == "addmm" else node.args[:2]
     rows, features = network.trace.shapes[source.index]
-    batch = network.trace.shapes[network.trace.inputs[0].index][0]
     return Layer(
         name=name,
         kind="linear",
         role="dense",
-        positions=max(1, rows // batch),
+        positions=_per_sample(network, rows, 1),
         taps=1,
         in_channels=features,
         out_channels=matrix.shape[1],

@@ -1,7 +1,7 @@
 """Runs a network once and writes down which operators it called, on what, inside which module: no source is read.
 
 The trace sees what PyTorch executes (aten operators), so control flow, wrappers and functional calls make no
-difference. In-place operators give a new value; whatever else shares the memory they write becomes unknown.
+difference. In-place operators give a new value; a tensor that shares the memory they wrote gets one when next used.
 """
 
 from collections import defaultdict
@@ -12,13 +12,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from sanp.errors import SanpError
 
 ALIASED = "aliased"
-"""The operator name of a value whose memory was written through another tensor: nothing is known of it."""
+"""The operator name of a value that came about unseen, as by ``.data``: nothing is known of it."""
+WRITTEN = "written"
+"""The operator name of a value that was written through another tensor over the same memory: (before, what was
+written), with the :class:`Region` of both as ``region`` and ``over``."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,20 @@ class Value:
     """A tensor of the forward that depends on the network's input, named by a number."""
 
     index: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where in its memory a tensor lies."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    @property
+    def end(self) -> int:
+        """The first place behind it."""
+        return self.offset + 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
 
 
 @dataclass(frozen=True)
@@ -66,6 +83,10 @@ class Trace:
     shapes: list[torch.Size] = field(default_factory=list)
     inputs: tuple[Value, ...] = ()
     outputs: tuple[Value, ...] = ()
+    result: Any = field(default=None, repr=False)
+    """what the network returned"""
+    learned: set[int] = field(default_factory=set, repr=False)
+    """identities of the tensors that are parameters or buffers, or computed from such: their numbers may change"""
 
     def consumers(self) -> dict[Value, list[int]]:
         """The nodes that read each value."""
@@ -85,15 +106,27 @@ def call_with(network: nn.Module, example: Any) -> Any:
     return network(example)
 
 
+def tensors_in(tree: Any, depth: int = 3) -> list[Tensor]:
+    """The tensors of a structure in order; objects with attributes, as dataclasses are, are looked into."""
+    found: list[Tensor] = []
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif depth and hasattr(leaf, "__dict__") and not isinstance(leaf, nn.Module | type):
+            found += tensors_in(list(vars(leaf).values()), depth - 1)
+    return found
+
+
 def trace(network: nn.Module, example: Any) -> Trace:
     """The trace of one forward of ``network`` in evaluation mode; its training flags are put back afterwards."""
-    inputs = [leaf for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
+    inputs = tensors_in(example)
     if not inputs:
         raise SanpError(
             f"example_input {type(example).__name__} holds no tensor: give what the network's forward takes "
             "(a tensor, a tuple of arguments or a dict of keywords)"
         )
     tracer = _Tracer()
+    tracer.trace.learned.update(map(id, [*network.parameters(), *network.buffers()]))
     tracer.trace.inputs = tuple(tracer.new_value(tensor) for tensor in inputs)
     with evaluating(network), _watched(network, tracer), torch.no_grad():
         try:
@@ -108,6 +141,7 @@ def trace(network: nn.Module, example: Any) -> Trace:
                 f"({type(error).__name__}: {error}): give an example that its forward takes"
             ) from error
     tracer.trace.outputs = tracer.values_in(result)
+    tracer.trace.result = result
     return tracer.trace
 
 
@@ -118,9 +152,11 @@ class _Tracer(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.trace = Trace()
         self.stack: list[int] = []
-        self._value_of: dict[int, Value] = {}
+        self._value_of: dict[int, tuple[Value, int]] = {}
+        """identity of a tensor to its value and how many writes to its memory that value has seen"""
         self._alive: list[Any] = []
-        self._sharing: dict[int, list[Tensor]] = defaultdict(list)
+        self._memory: dict[int, list[tuple[Value, Region]]] = {}
+        """memory that depends on the input to what was written there in place, in order"""
 
     def new_value(self, tensor: Tensor) -> Value:
         """Names a tensor, or renames one that was written in place."""
@@ -128,51 +164,83 @@ class _Tracer(TorchDispatchMode):
         self.trace.shapes.append(tensor.shape)
         if id(tensor) not in self._value_of:
             self._alive.append(tensor)
-            self._sharing[_storage(tensor)].append(tensor)
-        self._value_of[id(tensor)] = value
+        self._value_of[id(tensor)] = value, len(self._memory.setdefault(_memory(tensor), []))
         return value
 
     def values_in(self, tree: Any) -> tuple[Value, ...]:
-        """The values among the leaves of a structure, objects with attributes (as of dataclasses) included."""
-        leaves = tree_leaves(tree)
-        if len(leaves) == 1 and not isinstance(leaves[0], Tensor) and hasattr(leaves[0], "__dict__"):
-            leaves = tree_leaves(list(vars(leaves[0]).values()))
-        return tuple(self._value_of[id(leaf)] for leaf in leaves if id(leaf) in self._value_of)
+        """The values of the tensors in a structure."""
+        current = (self._current(tensor) for tensor in tensors_in(tree))
+        return tuple(value for value in current if isinstance(value, Value))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        leaves = tree_leaves((args, kwargs))
-        depends = any(id(leaf) in self._value_of for leaf in leaves)
-        if not depends:
-            result = func(*args, **kwargs)
-            self._alive.append(result)
-            return result
-        node_args, node_kwargs = tree_map(self._stand_in, (args, kwargs))
+        node_args, node_kwargs = tree_map(self._current, (args, kwargs))
         result = func(*args, **kwargs)
+        if not any(isinstance(leaf, Value) for leaf in tree_leaves((node_args, node_kwargs))):
+            self._alive.append(result)
+            if any(id(leaf) in self.trace.learned for leaf in tree_leaves((args, kwargs))):
+                self.trace.learned.update(map(id, tree_leaves(result)))
+            return result
         outputs = tuple(self.new_value(leaf) if isinstance(leaf, Tensor) else None for leaf in tree_flatten(result)[0])
-        call = self.stack[-1] if self.stack else 0
         name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else str(func)
-        self.trace.nodes.append(Node(name, call, tuple(node_args), node_kwargs, outputs, func))
-        self._forget_aliases_of_written(func, args, kwargs, call)
+        self._add(name, tuple(node_args), node_kwargs, outputs, func)
+        for tensor in _written(func, args, kwargs):
+            self._note_write(tensor, result)
         return result
 
-    def _stand_in(self, leaf: Any) -> Any:
-        return self._value_of.get(id(leaf), leaf) if isinstance(leaf, Tensor) else leaf
+    def _add(self, op: str, args: tuple[Any, ...], kwargs: Any, outputs: tuple[Value | None, ...], func: Any) -> None:
+        call = self.stack[-1] if self.stack else 0
+        self.trace.nodes.append(Node(op, call, args, kwargs, outputs, func))
 
-    def _forget_aliases_of_written(self, func: Any, args: Any, kwargs: Any, call: int) -> None:
-        """After an in-place operator, other tensors over the same memory hold something new that no node made."""
-        for position, argument in enumerate(func._schema.arguments):
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            if argument.alias_info is None or not argument.alias_info.is_write or not isinstance(given, Tensor):
-                continue
-            for other in self._sharing[_storage(given)]:
-                if other is not given:
-                    stale = self.new_value(other)
-                    self.trace.nodes.append(Node(ALIASED, call, (), {}, (stale,), None))
+    def _current(self, leaf: Any) -> Any:
+        """The value that stands for a tensor now, with what was written to its memory since; else the leaf itself."""
+        memory = _memory(leaf) if isinstance(leaf, Tensor) else None
+        if memory not in self._memory:
+            return leaf
+        writes = self._memory[memory]
+        before, seen = self._value_of.get(id(leaf), (None, 0))
+        if before is not None and seen == len(writes):
+            return before
+        if not writes:
+            self._add(ALIASED, (), {}, (self.new_value(leaf),), None)
+        elif before is None:
+            with _disable_current_modes():
+                before = leaf.clone()  # what no write has reached is a constant
+        for written, over in writes[seen:]:
+            after = self.new_value(leaf)
+            self._add(WRITTEN, (before, written), {"region": _region(leaf), "over": over}, (after,), None)
+            before = after
+        return self._value_of[id(leaf)][0]
+
+    def _note_write(self, tensor: Tensor, result: Any) -> None:
+        """An in-place operator has written a tensor: others over the same memory will have to know."""
+        if not any(leaf is tensor for leaf in tree_leaves(result)):
+            self._add(ALIASED, (), {}, (self.new_value(tensor),), None)
+        value, _ = self._value_of[id(tensor)]
+        writes = self._memory[_memory(tensor)]
+        writes.append((value, _region(tensor)))
+        self._value_of[id(tensor)] = value, len(writes)
 
 
-def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+def _memory(tensor: Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except NotImplementedError:  # a sparse tensor and its like
+        return id(tensor)
+
+
+def _region(tensor: Tensor) -> Region:
+    return Region(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """The arguments that an operator writes."""
+    given = [
+        args[position] if position < len(args) else kwargs.get(argument.name)
+        for position, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return [tensor for tensor in given if isinstance(tensor, Tensor)]
 
 
 @contextmanager
