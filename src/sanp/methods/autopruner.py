@@ -35,8 +35,8 @@ class AutoPrunerConfig:
     """reg is so much times the distance from the target"""
     code_share: float = 0.5
     """share of the epochs that train the code layers; the rest fine-tunes"""
-    lr: float = 1e-3
-    """learning rate of the code layers (AdamW)"""
+    lr: float = 0.02
+    """learning rate of the code layers (AdamW): about how far v can move in a step"""
 
     def __post_init__(self) -> None:
         if self.steepest < 1:
@@ -54,9 +54,9 @@ class CodeLayer(nn.Module):
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
         self.pool = 2 if min(height, width) >= 2 else 1
-        size = channels * (height // self.pool) * (width // self.pool)
-        self.code = nn.Linear(size, channels, bias=False)
-        nn.init.normal_(self.code.weight, std=10 * math.sqrt(2 / size))  # its paper: ten times He's
+        self.size = channels * (height // self.pool) * (width // self.pool)
+        self.code = nn.Linear(self.size, channels, bias=False)
+        nn.init.normal_(self.code.weight, std=math.sqrt(2 * self.size))
         self.register_buffer("mean_v", torch.zeros(channels))
         self.register_buffer("steepness", torch.ones(()))
         self.scale = torch.ones(channels)
@@ -66,8 +66,8 @@ class CodeLayer(nn.Module):
         """The activation scaled by σ(α v); evaluation uses the running mean of v."""
         v = self.mean_v
         if self.training:
-            mean = F.max_pool2d(F.relu(y).mean(0, keepdim=True), self.pool)  # (1, C, H / 2, W / 2)
-            v = self.code(mean.flatten(1).float())[0]  # (C,)
+            mean = F.max_pool2d(F.relu(y.detach()).mean(0, keepdim=True), self.pool)  # (1, C, H / 2, W / 2)
+            v = self.code(mean.flatten(1).float())[0] / self.size  # (C,); a step moves it alike in layers of any size
             with torch.no_grad():
                 self.mean_v.lerp_(v, 0.1)
         self.scale = torch.sigmoid(self.steepness * v)
