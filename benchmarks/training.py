@@ -1,0 +1,82 @@
+"""What gating costs in training and in evaluation: M-CifarNet's gated step over its dense step, in the same run.
+
+    python benchmarks/training.py [--batch 256] [--rounds 7] [--threads 2]
+
+Dense and gated steps alternate; the ratio of the medians of processor time is printed, which other work on the machine
+disturbs less than the clock's. The gated step includes recording, the cost model, the
+controller and the cost loss. Bar: at most 1.25 for both.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+import sanp
+from sanp.fit import sgd
+from sanp.precision import Format
+
+BAR = 1.25
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def main(batch: int, rounds: int, threads: int, precision: str) -> None:
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    dense = sanp.backbones.build("m_cifarnet", num_classes=10)
+    gated = sanp.gate(dense, torch.zeros(1, 3, 32, 32))
+    format = Format(dense, precision)
+    Format(gated, precision)
+    x, y = format.place(torch.randn(batch, 3, 32, 32)), torch.randint(10, (batch,))
+    config = sanp.FitConfig()
+    budget = sanp.Budget(gated, "35%")
+    own = sgd(list(dense.parameters()), 0.01, config)
+    others = [sgd(gated.backbone_parameters(), 0.01, config), torch.optim.AdamW(gated.spm_parameters(), lr=1e-3)]
+
+    def dense_step() -> None:
+        own.zero_grad()
+        with format.autocast():
+            loss = F.cross_entropy(dense(x).float(), y)
+        loss.backward()
+        own.step()
+
+    def gated_step() -> None:
+        for optimizer in others:
+            optimizer.zero_grad()
+        with format.autocast(), sanp.record(gated) as gates:
+            output = gated(x)
+        (F.cross_entropy(output.float(), y) + budget.loss(gates)).backward()
+        for optimizer in others:
+            optimizer.step()
+
+    loader = [(x, y)]
+    pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "training step": (dense_step, gated_step),
+        "evaluation": (
+            lambda: sanp.evaluate(dense, loader, precision=precision),
+            lambda: sanp.evaluate(gated, loader, precision=precision),
+        ),
+    }
+    for name, (before, after) in pairs.items():
+        before(), after()
+        times = [(timed(before), timed(after)) for _ in range(rounds)]
+        plain, more = (statistics.median(column) for column in zip(*times, strict=True))
+        figures = f"dense {plain * 1e3:.0f} ms, gated {more * 1e3:.0f} ms, ratio {more / plain:.3f} (bar {BAR})"
+        print(f"{name} ({format.precision}): {figures}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--precision", default="auto")
+    main(**vars(parser.parse_args()))

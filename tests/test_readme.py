@@ -1,0 +1,64 @@
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import sanp
+from sanp.results import filled, read, study_table
+from tests.conftest import SmallNet
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_ten_lines_run_as_they_stand(
+    squares_loader: list[tuple[Tensor, Tensor]],
+    squares_test: list[tuple[Tensor, Tensor]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sanp.backbones.BACKBONES, "m_cifarnet", SmallNet)
+    names = {
+        "example_input": squares_loader[0][0][:1],
+        "train_loader": [(x, y % 4) for x, y in squares_loader],
+        "test_loader": squares_test,
+    }
+    exec(BLOCKS[0], names)
+    report, gated = names["report"], names["gated"]
+    assert isinstance(report, sanp.Report) and isinstance(gated, sanp.GatedNetwork)
+    assert abs(report.kept - 0.35) < 0.05
+    assert sanp.evaluate(gated, squares_test).accuracy == report.accuracy
+
+
+def test_the_loop_of_one_s_own_reaches_the_budget(squares_loader: list[tuple[Tensor, Tensor]]) -> None:
+    gated = sanp.gate(SmallNet(), squares_loader[0][0])
+    names = {
+        "sanp": sanp,
+        "gated": gated,
+        "train_loader": 40 * squares_loader,
+        "task_loss": nn.functional.cross_entropy,
+        "optimizer": torch.optim.Adam(gated.parameters(), lr=3e-3),
+    }
+    exec(BLOCKS[1], names)
+    report = sanp.evaluate(gated, squares_loader)
+    assert report.accuracy > 0.9
+    assert report.kept == pytest.approx(0.35, abs=0.05)
+
+
+@pytest.mark.parametrize(("document", "study"), [("README.md", "budgets"), ("docs/deviations.md", "deviations")])
+def test_a_table_is_what_the_results_say(document: str, study: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert filled(text, study, study_table(read(ROOT / "results" / f"{study}.jsonl"))) == text
+
+
+def test_every_file_that_the_readme_names_is_there() -> None:
+    tree = README.split("src/sanp/\n")[1].split("```")[0]
+    named = [name for line in tree.splitlines() for name in re.findall(r"^  ((?:\S+ )*\S+)  ", line)]
+    missing = [part for names in named for part in names.split() if not (ROOT / "src" / "sanp" / part).exists()]
+    assert missing == []
+    for link in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / link).exists(), link
