@@ -92,9 +92,8 @@ class _Follower:
 
     def convolution(self, path: str, conv: nn.Conv2d, source: Value, out: Value) -> None:
         """Fresh outputs; a depthwise one's follow its inputs, and those of other groups stay as they are."""
-        if conv.groups == conv.in_channels and conv.groups > 1:
-            inputs = self.along(source, 1)
-            outputs = inputs.repeat_interleave(conv.out_channels // conv.in_channels)
+        if conv.groups == conv.in_channels == conv.out_channels and conv.groups > 1:
+            inputs = outputs = self.along(source, 1)
         else:
             inputs, outputs = self.read(source, 1), self.coupling.new(conv.out_channels)
             if conv.groups > 1:
