@@ -7,6 +7,7 @@ from sanp.errors import SanpError, unknown_name
 from sanp.methods.autopruner import AutoPruner, AutoPrunerConfig
 from sanp.methods.cg import CG, CGConfig
 from sanp.methods.d2nn import D2NN, D2NNConfig
+from sanp.methods.dense import Dense
 from sanp.methods.fbs import FBS, FBSConfig
 from sanp.methods.fcp import FCP, FCPConfig
 from sanp.methods.fixed_k import FixedK
@@ -31,6 +32,7 @@ METHODS: dict[str, Method] = {
     "weight": Weight(),
     "rnp": RNP(),
     "d2nn": D2NN(),
+    "dense": Dense(),
 }
 
 METHOD_CONFIGS: dict[str, type] = {

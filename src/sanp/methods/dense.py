@@ -1,0 +1,21 @@
+"""Dense: nothing is pruned. The row that the others are compared with, and the network that they start from."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from sanp.fit import Stages, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense:
+    """The method that leaves the network as it is."""
+
+    name: str = "dense"
+    layer_adaptive: bool = False
+    sample_adaptive: bool = False
+
+    def stages(self, net: nn.Module, task: Task) -> Stages:
+        """No stage at all, whatever the budget."""
+        yield from ()
+        return net
