@@ -9,6 +9,7 @@ state/              where training stands; gone when the run is finished
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,6 +61,7 @@ def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
         return
     if config.exists():
         raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
+    shutil.rmtree(folder / "state", ignore_errors=True)  # of a run whose config is gone: it says nothing of this one
     write_atomically(config, lambda path: _write_text(path, to_toml(recipe)))
 
 
