@@ -139,7 +139,7 @@ def write_atomically(path: Path, write: Callable[[str], None]) -> None:
     try:
         write(temporary)
         with Path(temporary).open("rb") as file:
-            os.fchmod(file.fileno(), 0o644)  # a temporary file is its owner's alone; this one is for whoever reads the run
+            os.fchmod(file.fileno(), 0o644)  # a temporary file can be read by its owner only
             os.fsync(file.fileno())
         Path(temporary).replace(path)
     except (OSError, SafetensorError) as error:
