@@ -8,6 +8,7 @@ table.md, table.csv, table.tex
 """
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -116,11 +117,11 @@ def _name(recipe: Recipe, method: str) -> str:
 
 
 def _unused(name: str, taken: Any) -> str:
-    names = {folder.name for folder in taken}
-    number = next(
-        number for number in range(1, len(names) + 2) if (name if number == 1 else f"{name}-{number}") not in names
-    )
-    return name if number == 1 else f"{name}-{number}"
+    names, free, number = {folder.name for folder in taken}, name, 1
+    while free in names:
+        number += 1
+        free = f"{name}-{number}"
+    return free
 
 
 def compare(
@@ -161,7 +162,8 @@ def _carry_out(jobs: tuple[Job, ...], workers: int, tell: Tell, watch: Callable[
         return
     failed: list[str] = []
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(carry_out, job): job for job in left}
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        running = {pool.submit(carry_out, _with_threads(job, threads)): job for job in left}
         for done in as_completed(running):
             name, error = running[done].folder.name, done.exception()
             tell(f"{name}: finished" if error is None else f"{name}: {error}")
@@ -169,6 +171,11 @@ def _carry_out(jobs: tuple[Job, ...], workers: int, tell: Tell, watch: Callable[
                 failed.append(f"{name} ({error})")
     if failed:
         raise SanpError(f"{len(failed)} of {len(left)} runs did not end: {'; '.join(failed)}; compare again to go on")
+
+
+def _with_threads(job: Job, threads: int) -> Job:
+    """Runs side by side share the processor, unless the recipe says how many threads a run has."""
+    return replace(job, recipe=replace(job.recipe, threads=job.recipe.threads or threads))
 
 
 def carry_out(job: Job, watch: Callable[[Progress], None] | None = None) -> None:
@@ -184,5 +191,5 @@ def _check_same(job: Job) -> None:
     before = read_run(job.folder)
     if replace(before, threads=None) != replace(job.recipe, threads=None):
         raise SanpError(
-            f"{job.folder} holds a run with other settings than the comparison wants: remove it, or choose another folder"
+            f"{job.folder} holds a run with other settings than the comparison's: remove it, or choose another folder"
         )
