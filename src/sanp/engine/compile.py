@@ -109,7 +109,7 @@ class _Builder:
                 instruction_set = step.program.instruction_set
                 steps.append(step)
                 rows += made
-                step.run(values)
+                step.run(values, _BATCH)
             else:
                 torch_step = TorchStep(tuple(segment.nodes), _BATCH)
                 torch_step.run(values, _BATCH)

@@ -28,12 +28,12 @@ class NativeStep:
     """of the outputs, without the batch"""
     threads: int
 
-    def run(self, values: Values) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Adds the outputs to ``values``; says which samples held only finite numbers."""
-        arrays = [np.ascontiguousarray(values[value].numpy(), dtype=np.float32) for value in self.inputs]
-        made, finite = self.program.run(arrays, self.threads)
-        for value, array, shape in zip(self.outputs, made, self.shapes, strict=True):
-            values[value] = torch.from_numpy(array.reshape(len(array), *shape))
+    def run(self, values: Values, batch: int) -> bytes:
+        """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity."""
+        given = [values[value].to(torch.float32).contiguous() for value in self.inputs]
+        made = [torch.empty(batch, *shape) for shape in self.shapes]
+        finite = self.program.run_at([x.data_ptr() for x in given], [y.data_ptr() for y in made], batch, self.threads)
+        values.update(zip(self.outputs, made, strict=True))
         return finite
 
 
@@ -44,8 +44,8 @@ class TorchStep:
     nodes: tuple[Node, ...]
     traced_batch: int
 
-    def run(self, values: Values, batch: int) -> None:
-        """Adds everything that the operators make to ``values``."""
+    def run(self, values: Values, batch: int) -> bytes:
+        """Adds everything that the operators make to ``values``; torch needs no second try at what is not finite."""
         for node in self.nodes:
             args, kwargs = tree_map(
                 lambda leaf: values[leaf] if isinstance(leaf, Value) else leaf, (node.args, node.kwargs)
@@ -56,6 +56,7 @@ class TorchStep:
             for value, leaf in zip(node.outputs, tree_flatten(made)[0], strict=True):
                 if value is not None:
                     values[value] = leaf
+        return b"\1" * batch
 
     def _resized(self, argument: Any, batch: int) -> Any:
         if isinstance(argument, list) and argument and argument[0] == self.traced_batch:
@@ -85,9 +86,14 @@ class Engine:
         self._steps = tuple(steps)
         self._inputs, self._input_shapes = tuple(inputs), tuple(input_shapes)
         self._outputs, self._structure = tuple(outputs), structure
+        self._single = structure.is_leaf()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs of the network in evaluation mode."""
+        with torch.no_grad():
+            return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensors, wants_numpy = self._checked(args, kwargs)
         back: Callable[[Tensor], Any] = (lambda y: y.numpy()) if wants_numpy else (lambda y: y)
         if not self._steps:
@@ -95,19 +101,19 @@ class Engine:
             return tree_map(lambda leaf: back(leaf) if isinstance(leaf, Tensor) else leaf, result)
         values: Values = dict(zip(self._inputs, tensors, strict=True))
         batch = len(tensors[0])
-        finite = np.ones(batch, np.bool_)
-        with torch.no_grad():
-            for step in self._steps:
-                if isinstance(step, NativeStep):
-                    finite &= step.run(values)
-                else:
-                    step.run(values, batch)
+        suspect: set[int] = set()
+        for step in self._steps:
+            finite = step.run(values, batch)
+            if 0 in finite:
+                suspect.update(row for row, flag in enumerate(finite) if not flag)
         results = [values[value] for value in self._outputs]
-        if not finite.all():
+        if suspect:
             # Zero times NaN or infinity is not zero, so for these samples every channel has to be computed.
-            rows = torch.from_numpy(~finite)
+            rows = torch.tensor(sorted(suspect))
             for result, exact in zip(results, tree_leaves(self._in_torch(args, kwargs, rows)), strict=True):
                 result[rows] = exact
+        if self._single:
+            return back(results[0])
         return tree_unflatten([back(result) for result in results], self._structure)
 
     def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Tensor | None) -> Any:
@@ -119,11 +125,15 @@ class Engine:
             return _as_tensor(leaf) if rows is None else _as_tensor(leaf)[rows]
 
         args, kwargs = tree_map(given, (args, kwargs))
-        with torch.no_grad():
-            return self._reference(*args, **kwargs)
+        return self._reference(*args, **kwargs)
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Tensor], bool]:
-        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor | np.ndarray)]
+        one = (
+            len(args) == 1 and not kwargs and isinstance(args[0], Tensor)
+        )  # flattening a tree takes longer than a check
+        leaves = (
+            args if one else [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor | np.ndarray)]
+        )
         if len(leaves) != len(self._input_shapes):
             raise SanpError(f"{len(leaves)} tensors were given: this network takes {len(self._input_shapes)}")
         wants_numpy = any(isinstance(leaf, np.ndarray) for leaf in leaves)

@@ -67,12 +67,9 @@ class NativeProgram:
         self._handle = c_void_p()
         self.inputs, self.outputs = inputs, outputs
         numbers = np.asarray(code, dtype=np.int64)
-        with _Message() as message:
-            message.check(
-                self._library.sanp_create(
-                    numbers.ctypes.data, numbers.size, data.ctypes.data, data.size, byref(self._handle), *message.room
-                )
-            )
+        message = ctypes.create_string_buffer(_ROOM)
+        where = (numbers.ctypes.data, numbers.size, data.ctypes.data, data.size)
+        _check(self._library.sanp_create(*where, byref(self._handle), message, _ROOM), message)
         self.operators: int = self._library.sanp_operators(self._handle)
         self.gates: int = self._library.sanp_gates(self._handle)
         self.chosen = dict.fromkeys(range(self.operators), 0)
@@ -104,24 +101,38 @@ class NativeProgram:
         """The outputs of every sample, and which samples held only finite numbers."""
         samples = len(inputs[0])
         outputs = [np.empty((samples, *shape), np.float32) for shape in self.outputs]
-        finite = np.ones(samples, np.bool_)
-        given = (c_void_p * len(inputs))(*[x.ctypes.data for x in inputs])
-        wanted = (c_void_p * len(outputs))(*[y.ctypes.data for y in outputs])
-        with _Message() as message:
-            message.check(
-                self._library.sanp_run(
-                    self._handle,
-                    given,
-                    wanted,
-                    samples,
-                    threads,
-                    None if seconds is None else seconds.ctypes.data,
-                    None if live is None else live.ctypes.data,
-                    finite.ctypes.data,
-                    *message.room,
-                )
-            )
-        return outputs, finite
+        finite = self.run_at(
+            [x.ctypes.data for x in inputs],
+            [y.ctypes.data for y in outputs],
+            samples,
+            threads,
+            seconds=None if seconds is None else seconds.ctypes.data,
+            live=None if live is None else live.ctypes.data,
+        )
+        return outputs, np.frombuffer(finite, np.bool_)
+
+    def run_at(
+        self,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        samples: int,
+        threads: int,
+        *,
+        seconds: int | None = None,
+        live: int | None = None,
+    ) -> bytes:
+        """The same on addresses of contiguous float32 memory; gives a byte for each sample, 0 if it was not finite."""
+        given = (c_void_p * len(inputs))(*inputs)
+        wanted = (c_void_p * len(outputs))(*outputs)
+        finite = ctypes.create_string_buffer(max(samples, 1))
+        message = ctypes.create_string_buffer(_ROOM)
+        _check(
+            self._library.sanp_run(
+                self._handle, given, wanted, samples, threads, seconds, live, finite, message, _ROOM
+            ),
+            message,
+        )
+        return finite.raw[:samples]
 
     def algorithms(self, operator: int) -> list[int]:
         """Which of :data:`ALGORITHMS` an operator has; none if it is not a convolution."""
@@ -130,8 +141,8 @@ class NativeProgram:
 
     def choose(self, operator: int, algorithm: int) -> None:
         """Sets how a convolution is computed. Not while the program runs."""
-        with _Message() as message:
-            message.check(self._library.sanp_choose(self._handle, operator, algorithm, *message.room))
+        message = ctypes.create_string_buffer(_ROOM)
+        _check(self._library.sanp_choose(self._handle, operator, algorithm, message, _ROOM), message)
         self.chosen[operator] = algorithm
 
     def settle(self) -> None:
@@ -139,17 +150,6 @@ class NativeProgram:
         self._library.sanp_settle(self._handle)
 
 
-class _Message:
-    """Room for what the library says when it refuses."""
-
-    def __enter__(self) -> "_Message":
-        self._buffer = ctypes.create_string_buffer(_ROOM)
-        self.room: tuple[ctypes.Array[c_char], int] = (self._buffer, _ROOM)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def check(self, status: int) -> None:
-        if status != 0:
-            raise SanpError(f"the native engine refused: {self._buffer.value.decode(errors='replace')}")
+def _check(status: int, message: "ctypes.Array[c_char]") -> None:
+    if status != 0:
+        raise SanpError(f"the native engine refused: {message.value.decode(errors='replace')}")
