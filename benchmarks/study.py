@@ -52,7 +52,7 @@ def main(study: str, folder: Path) -> None:
         recipe = make_recipe(merge(merge(SETTINGS[study], settings), start))
         began = time.monotonic()
         finished = train(recipe, folder / study / name)
-        append(results, result_line(name, recipe, finished, time.monotonic() - began))
+        append(results, result_line(name, finished.folder, time.monotonic() - began))
         print(f"{name}: error {finished.pruned.error:.2%}, cost {finished.pruned.kept:.2%}", flush=True)
     fill(QUOTED[study], study, study_table(read(results)))
 

@@ -7,18 +7,18 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "sanp"
 ROOMS = [
-    "errors",
+    "errors rows distributed",
     "saliency binarize flops budget",
     "backbones data",
     "record spm gated_conv",
     "trace liveness rules propagate coupling follow topology sites cost accounting dial network describe "
-    "inspect_network gate objective",
-    "precision schedule config stages freeze finish fit",
+    "inspect_network unchanged gate objective",
+    "precision schedule config nonfinite shared_batch data_parallel stages freeze finish fit",
     "methods cut",
     "evaluate checkpoint",
-    "testing pretrained",
+    "nonzero testing pretrained",
     "engine export",
-    "options recipe lock resume progress_log run results compare report reproduce display cli",
+    "options recipe lock resume progress_log run results table compare report reproduce display commands cli",
 ]
 FLOOR = {name: level for level, room in enumerate(ROOMS) for name in room.split()}
 MODULES = sorted(

@@ -1,5 +1,8 @@
 """Self-Adaptive Network Pruning: a convolutional network that computes only the channels an image needs."""
 
+from importlib import import_module
+from typing import Any
+
 from sanp import backbones, data, methods
 from sanp.budget import ControllerConfig
 from sanp.checkpoint import load, save
@@ -15,6 +18,16 @@ from sanp.spm import SPMConfig
 
 __version__ = "0.1.0"
 
+_ON_DEMAND = {"compile": "sanp.engine", "export": "sanp.export"}
+"""what is loaded only when it is used: training needs neither the engine nor ONNX"""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module 'sanp' has no attribute {name!r}")
+    return getattr(import_module(_ON_DEMAND[name]), name)
+
+
 __all__ = [
     "Budget",
     "ControllerConfig",
@@ -26,8 +39,10 @@ __all__ = [
     "SPMConfig",
     "SanpError",
     "backbones",
+    "compile",
     "data",
     "evaluate",
+    "export",
     "fit",
     "gate",
     "load",

@@ -11,10 +11,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from sanp import data
+from sanp import data, distributed
+from sanp.commands.compare import compare
+from sanp.commands.reproduce import reproduce
 from sanp.display import LiveProgress, before_and_after, report_table
 from sanp.errors import SanpError
 from sanp.evaluate import evaluate
@@ -26,6 +29,8 @@ from sanp.run import train as train_run
 app = typer.Typer(help=__doc__.partition(":")[0] + " of sanp.", no_args_is_help=True, add_completion=False)
 data_app = typer.Typer(help="Data sets: what there is, and fetching them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+for command in (compare, reproduce):
+    app.command()(command)
 console = Console()
 _debug = {"on": False}
 
@@ -40,12 +45,18 @@ def options(
 
 def main() -> None:
     """Runs the command line; an error that the user can mend is one line."""
+    speaks = True
     try:
-        app()
+        with distributed.joined():
+            speaks = distributed.rank() == 0
+            console.quiet = not speaks
+            app()
     except SanpError as error:
         if _debug["on"]:
             raise
-        Console(stderr=True).print(f"[red]error:[/red] {error}", markup=True, highlight=False, soft_wrap=True)
+        if speaks or isinstance(error, distributed.RankLost):  # else the first process says the same
+            line = escape(" ".join(str(error).split()))
+            Console(stderr=True).print(f"[red]error:[/red] {line}", highlight=False, soft_wrap=True)
         sys.exit(2)
 
 
@@ -127,7 +138,8 @@ def train(
     if epochs is not None:
         given = merge(given, {"fit": read_epochs(epochs)})
     chosen = make_recipe(given, str(recipe) if recipe is not None else "the command line")
-    folder = out or Path("runs") / f"{chosen.backbone}-{chosen.data.partition(':')[0]}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = f"{chosen.backbone}-{chosen.data.partition(':')[0]}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = out or Path("runs") / distributed.texts(name)[0]  # the clocks of several processes differ
     console.print(f"{chosen.method} on {chosen.backbone}, {chosen.data}, budget {chosen.budget}: run folder {folder}")
     with LiveProgress(console, chosen.fit, chosen.pretrained is not None) as live:
         finished = train_run(chosen, folder, watch=live)

@@ -8,34 +8,31 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sanp.errors import SanpError
-from sanp.recipe import Recipe
-from sanp.run import Finished
+from sanp.run import read_run
 
 
-def result_line(name: str, recipe: Recipe, finished: Finished, seconds: float) -> dict[str, Any]:
+def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
     """What a finished run says, and all that is needed to make it say so again."""
-    pruned = finished.pruned
-    deeper = pruned.layers[len(pruned.layers) // 2 :]
+    recipe, report = read_run(folder), read_report(folder)
+    layers = report["layers"]
+    deeper = layers[len(layers) // 2 :]
+    fit = recipe.fit
     return {
         "name": name,
         "method": recipe.method,
         "backbone": recipe.backbone,
         "data": recipe.data,
         "seed": recipe.seed,
-        "epochs": [recipe.fit.pretrain_epochs, recipe.fit.warmup_epochs, recipe.fit.joint_epochs],
+        "epochs": [fit.pretrain_epochs, fit.warmup_epochs, fit.joint_epochs],
         "images": recipe.limit,
-        "dense_error": finished.dense.error,
-        "error": pruned.error,
-        "flops": pruned.flops,
-        "paper_flops": pruned.paper_flops,
-        "dense_flops": pruned.dense_flops,
-        "kept": pruned.kept,
-        "pruned": pruned.pruned,
-        "spread": float(pruned.per_sample.std()) / pruned.dense_flops,
-        "sometimes_deeper_half": sum(layer.sometimes for layer in deeper) / sum(layer.channels for layer in deeper),
+        "dense_error": 1 - report["dense"]["accuracy"],
+        "spread": float(np.std(report["per_sample"])) / report["dense_flops"],
+        "sometimes_deeper_half": sum(each["sometimes"] for each in deeper) / sum(each["channels"] for each in deeper),
+        **{key: report[key] for key in ("error", "flops", "paper_flops", "dense_flops", "kept", "pruned")},
         "seconds": round(seconds, 1),
         "config": asdict(recipe),
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
@@ -43,6 +40,22 @@ def result_line(name: str, recipe: Recipe, finished: Finished, seconds: float) -
         "threads": torch.get_num_threads(),
         "commit": commit(),
     }
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The report of a finished run."""
+    path = folder / "report.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SanpError(
+            f"{folder} is not finished (no report.json): go on with sanp train --resume {folder}"
+        ) from error
+    except ValueError as error:
+        raise SanpError(f"{path} is not JSON ({error}): run it again") from error
+    if not isinstance(found, dict):
+        raise SanpError(f"{path} holds no report: run it again")
+    return found
 
 
 def append(path: Path, line: dict[str, Any]) -> None:

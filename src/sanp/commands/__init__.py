@@ -1,0 +1,1 @@
+"""The larger commands of the command line, one file each; cli.py lists them."""
