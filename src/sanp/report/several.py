@@ -1,0 +1,95 @@
+"""Several runs: accuracy against FLOPs with the Pareto front, and the table of all of them."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from sanp.flops import human
+from sanp.report.chart import BLUE, GREY, ORANGE, Cell, Chart, Table, blank, millions, percent
+from sanp.report.source import Source
+
+
+def trade(sources: list[Source]) -> Chart:
+    """Accuracy against FLOPs."""
+    front = pareto([(source.report.flops, source.report.accuracy) for source in sources])
+    figure = blank(420)
+    before = sorted({(source.report.dense_flops, source.dense_accuracy) for source in sources})
+    figure.add_trace(_points("before pruning", before, [""] * len(before), GREY, "diamond-open"))
+    best = [sources[index] for index in front]
+    figure.add_trace(
+        go.Scatter(
+            x=[source.report.flops / 1e6 for source in best],
+            y=[source.report.accuracy for source in best],
+            name="Pareto front",
+            mode="lines",
+            line={"color": ORANGE, "shape": "hv", "width": 2},
+            hoverinfo="skip",
+        )
+    )
+    after = [(source.report.flops, source.report.accuracy) for source in sources]
+    figure.add_trace(_points("after", after, [source.name for source in sources], BLUE, "circle"))
+    figure.update_xaxes(title_text="multiply-adds per image, millions", rangemode="tozero")
+    figure.update_yaxes(title_text="test accuracy", tickformat=".1%")
+    said = "; ".join(
+        f"{source.name} {source.report.accuracy:.1%} at {human(source.report.flops)}" for source in sources
+    )
+    return Chart(
+        key="trade",
+        title=f"{len(front)} of {len(sources)} runs are on the front: no other is both cheaper and better",
+        text=f"Test accuracy and multiply-adds per image: {said}. On the front: {', '.join(run.name for run in best)}.",
+        figure=figure,
+        table=runs_table(sources),
+    )
+
+
+def pareto(points: list[tuple[float, float]]) -> list[int]:
+    """Positions of the points (cost, gain) that no other point beats, from the cheapest to the dearest.
+
+    A point is beaten by one that is no worse in both and better in one.
+    """
+    order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
+    front: list[int] = []
+    for index in order:
+        if not front or points[index][1] > points[front[-1]][1] or points[index] == points[front[-1]]:
+            front.append(index)
+    return front
+
+
+def runs_table(sources: list[Source]) -> Table:
+    """A row a run."""
+    headings = ("run", "backbone", "data", "method", "budget", "error before", "error", "FLOPs (M)", "kept", "pruned")
+    timed = any(source.seconds is not None for source in sources)
+    rows = []
+    for source in sources:
+        recipe, report = source.recipe, source.report
+        row = [
+            Cell(source.name),
+            Cell(recipe.backbone),
+            Cell(recipe.data),
+            Cell(recipe.method),
+            Cell(recipe.budget, source.target),
+            percent(1 - source.dense_accuracy, 2),
+            percent(report.error, 2),
+            millions(report.flops),
+            percent(report.kept),
+            percent(report.pruned),
+        ]
+        if timed:
+            seconds = source.seconds
+            row.append(Cell("", 1e9) if seconds is None else Cell(f"{1e3 * seconds:.2f}", seconds))
+        rows.append(tuple(row))
+    return Table(headings + (("ms per image",) if timed else ()), tuple(rows))
+
+
+def _points(name: str, points: Sequence[tuple[float, float]], labels: list[str], color: str, symbol: str) -> go.Scatter:
+    return go.Scatter(
+        x=[flops / 1e6 for flops, _ in points],
+        y=[accuracy for _, accuracy in points],
+        text=labels,
+        name=name,
+        mode="markers+text",
+        textposition="bottom center",
+        marker={"color": color, "size": 10, "symbol": symbol},
+        cliponaxis=False,
+        hovertemplate="%{text} %{x:,.1f}M, %{y:.2%}<extra>" + name + "</extra>",
+    )
