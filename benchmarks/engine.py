@@ -44,8 +44,7 @@ class ImageNetResNet18(nn.Module):
         self.classifier = nn.Linear(channels, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
-        return y
+        return self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
 
 
 def images(count: int, size: int, seed: int = 0) -> Tensor:

@@ -32,20 +32,26 @@ struct Block {
 
 template <int T, int P>
 static inline void finish(const Block& b, vf (&sum)[T][P]) {
-  for (int t = 0; t < T; t++)
-    for (int p = 0; p < P; p++) {
-      vf v = sum[t][p];
-      const int at = b.out_offset + p * L;
-      if (b.bias) {
-        v = v * b.scale[t];
-        if (b.residual[t]) v = v + load(b.residual[t] + at);
-        if (b.relu) v = relu(v);
+#pragma GCC unroll 32
+  for (int t = 0; t < T; t++) {
+    float* out = b.out[t] + b.out_offset;
+    if (b.bias) {
+      const vf scale = splat(b.scale[t]);
+      const float* residual = b.residual[t];
+#pragma GCC unroll 8
+      for (int p = 0; p < P; p++) {
+        sum[t][p] *= scale;
+        if (residual) sum[t][p] += load(residual + b.out_offset + p * L);
+        if (b.relu) sum[t][p] = relu(sum[t][p]);
       }
-      if (p == P - 1 && b.last < L)
-        store_first(b.out[t] + at, v, b.last);
-      else
-        store(b.out[t] + at, v);
     }
+#pragma GCC unroll 8
+    for (int p = 0; p + 1 < P; p++) store(out + p * L, sum[t][p]);
+    if (b.last == L)
+      store(out + (P - 1) * L, sum[t][P - 1]);
+    else
+      store_first(out + (P - 1) * L, sum[t][P - 1], b.last);
+  }
 }
 
 // K taps; 0: as many as the block says.

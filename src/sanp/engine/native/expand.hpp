@@ -21,7 +21,7 @@ static inline Copies plan_copies(const Window& w, int first, int rows) {
   c.phases = at_most(w.stride_y, reach + 1);
   c.phase_rows = rows + reach / w.stride_y;
   // A vector may be written past the last row. Odd numbers of cache lines spread copies and channels over L1's sets.
-  c.copy = (((long)c.phases * c.phase_rows * w.out_width + L + 15) / 16 | 1) * 16;
+  c.copy = (((long)c.phases * c.phase_rows * w.out_width + 2 * L + 15) / 16 | 1) * 16;
   c.channel = (c.copy * w.kernel_x / 16 | 1) * 16;
   return c;
 }
@@ -40,24 +40,33 @@ static inline long tap_offset(const Window& w, const Copies& c, int y, int x) {
 #ifdef SANP_SHUFFLE
 #if SANP_LANES == 4
 #define SANP_EVEN 0, 2, 4, 6
+#define SANP_ODD 1, 3, 5, 7
 #define SANP_LOW 0, 4, 1, 5
 #define SANP_HIGH 2, 6, 3, 7
 #elif SANP_LANES == 8
 #define SANP_EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define SANP_ODD 1, 3, 5, 7, 9, 11, 13, 15
 #define SANP_LOW 0, 8, 1, 9, 2, 10, 3, 11
 #define SANP_HIGH 4, 12, 5, 13, 6, 14, 7, 15
 #else
 #define SANP_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define SANP_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
 #define SANP_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define SANP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #endif
 static inline vf even_lanes(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_EVEN); }
+static inline vf odd_lanes(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_ODD); }
 static inline vf interleave_low(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_LOW); }
 static inline vf interleave_high(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_HIGH); }
 #else
 static inline vf even_lanes(vf a, vf b) {
   vf r;
   for (int i = 0; i < L; i++) r[i] = 2 * i < L ? a[2 * i] : b[2 * i - L];
+  return r;
+}
+static inline vf odd_lanes(vf a, vf b) {
+  vf r;
+  for (int i = 0; i < L; i++) r[i] = 2 * i < L ? a[2 * i + 1] : b[2 * i + 1 - L];
   return r;
 }
 static inline vf interleave_low(vf a, vf b) {
@@ -128,6 +137,70 @@ static void expand_rows(const Window& w, const Copies& c, const Column* columns,
     }
 }
 
+// d[k][i] = in[i * Step + k] for a vector of i.
+template <int Step>
+static inline void split_phases(const float* in, vf (&d)[Step]) {
+  if constexpr (Step == 1) {
+    d[0] = load(in);
+  } else if constexpr (Step == 2) {
+    const vf a = load(in), b = load(in + L);
+    d[0] = even_lanes(a, b);
+    d[1] = odd_lanes(a, b);
+  } else {
+    const vf a = load(in), b = load(in + L), c = load(in + 2 * L), e = load(in + 3 * L);
+    const vf even0 = even_lanes(a, b), even1 = even_lanes(c, e), odd0 = odd_lanes(a, b), odd1 = odd_lanes(c, e);
+    d[0] = even_lanes(even0, even1);
+    d[1] = even_lanes(odd0, odd1);
+    d[2] = odd_lanes(even0, even1);
+    d[3] = odd_lanes(odd0, odd1);
+  }
+}
+
+// The same for the commonest windows: columns that begin in the first stride share one split of the row into phases.
+template <int Step, int Columns, int Pad>
+static void expand_common(const Window& w, const Copies& c, const Column* columns, const float* plane, float* out,
+                          float edge) {
+  int most = 0;
+  for (int x = 0; x < Columns; x++) most = at_least(most, columns[x].high - columns[x].low);
+  for (int phase = 0; phase < c.phases; phase++)
+    for (int j = 0; j < c.phase_rows; j++, out += w.out_width) {
+      const int y = (c.first + j) * w.stride_y + phase - w.pad_y;
+      if (y < 0 || y >= w.height) {
+        for (int x = 0; x < Columns; x++)
+          for (int i = 0; i < w.out_width; i += L) store(out + x * c.copy + i, splat(edge));
+        continue;
+      }
+      const float* from = plane + (long)y * w.width;
+      for (int i = 0; i < most; i += L) {
+        vf d[Step];
+        split_phases<Step>(from + i * Step, d);
+#pragma GCC unroll 8
+        for (int x = 0; x < Columns; x++) {
+          constexpr int ahead = Step * Columns;
+          const int low = x < Pad ? (Pad - x + Step - 1) / Step : 0, start = low * Step + x - Pad;
+          float* to = out + x * c.copy + low + i;
+          if (start < Step)
+            store(to, d[(start + ahead) % Step]);
+          else
+            copy_strided<Step>(from + i * Step + start, to, 1, Step);
+        }
+      }
+#pragma GCC unroll 8
+      for (int x = 0; x < Columns; x++) {
+        float* to = out + x * c.copy;
+        if (x < Pad) fill(to, columns[x].low, edge);
+        fill(to + columns[x].high, w.out_width - columns[x].high, edge);
+      }
+    }
+}
+
+static bool is_common(const Window& w, const Column* columns) {
+  if (w.dilation_x != 1) return false;
+  for (int x = 0; x < w.kernel_x; x++)
+    if (columns[x].low >= columns[x].high) return false;
+  return true;
+}
+
 static void expand_plane(const Window& w, const Copies& c, const float* plane, float* out, float edge) {
   Column columns[kMostTaps];
   for (int x = 0; x < w.kernel_x; x++) {
@@ -136,6 +209,18 @@ static void expand_plane(const Window& w, const Copies& c, const float* plane, f
     columns[x].low = shift < 0 ? (-shift + w.stride_x - 1) / w.stride_x : 0;
     columns[x].high = at_most(past, w.out_width);
     columns[x].start = (long)columns[x].low * w.stride_x + shift;
+  }
+  if (is_common(w, columns)) {
+    switch (w.stride_x * 100 + w.kernel_x * 10 + w.pad_x) {
+      case 131: return expand_common<1, 3, 1>(w, c, columns, plane, out, edge);
+      case 152: return expand_common<1, 5, 2>(w, c, columns, plane, out, edge);
+      case 231: return expand_common<2, 3, 1>(w, c, columns, plane, out, edge);
+      case 240: return expand_common<2, 4, 0>(w, c, columns, plane, out, edge);
+      case 241: return expand_common<2, 4, 1>(w, c, columns, plane, out, edge);
+      case 273: return expand_common<2, 7, 3>(w, c, columns, plane, out, edge);
+      case 460: return expand_common<4, 6, 0>(w, c, columns, plane, out, edge);
+      case 461: return expand_common<4, 6, 1>(w, c, columns, plane, out, edge);
+    }
   }
   switch (w.stride_x) {
     case 1: return expand_rows<1>(w, c, columns, plane, out, edge);
