@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from sanp.rows import draw
+
 SLOPE, SHIFT = 1.2, 0.1  # PAPER 3.3: a and b are not given; these are Kaiser and Bengio's
 
 
@@ -40,6 +42,10 @@ def semantic_hashing(
     return torch.where(soft, s1, straight_through)
 
 
+def _randn(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    return torch.randn(shape, dtype=like.dtype, device=like.device)
+
+
 class SemanticHashing(nn.Module):
     """Draws the noise and the coin of :func:`semantic_hashing` in training; plain thresholding in evaluation."""
 
@@ -51,10 +57,10 @@ class SemanticHashing(nn.Module):
         """The decisions: 0, 1, or in training something between for the samples whose coin fell on s1."""
         if not self.training:
             return hard_decision(saliency)
-        noise = self.noise * torch.randn_like(saliency) if self.noise else None
+        noise = self.noise * draw(lambda shape: _randn(shape, saliency), saliency.shape) if self.noise else None
         # PAPER 3.3: "half of the time" is not said per what; GaterNet draws per sample, independently per layer.
         coins = saliency.shape if self.per == "element" else (len(saliency), 1)
-        soft = torch.rand(coins, device=saliency.device) < self.soft_share
+        soft = draw(lambda shape: torch.rand(shape, device=saliency.device), coins) < self.soft_share
         return semantic_hashing(saliency, noise, soft)
 
     def extra_repr(self) -> str:

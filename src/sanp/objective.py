@@ -5,16 +5,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from sanp import distributed
 from sanp.binarize import saturating_sigmoid
 from sanp.budget import BudgetController, ControllerConfig, parse_budget
 from sanp.cost import CostModel
 from sanp.errors import SanpError, unknown_name
 from sanp.network import GatedNetwork
 from sanp.record import Gates
+from sanp.rows import own_rows
 
 Saliencies = Mapping[str, Tensor]
 """layer name to s (N, C_out)"""
@@ -131,7 +132,7 @@ class Budget:
         if not gates:
             raise SanpError("no gates were recorded: run the gated network inside `with sanp.record(gated) as gates`")
         decisions = {name: gate.decision for name, gate in gates.items()}
-        cost = float(_mean_over_ranks(self._cost.per_sample(decisions).mean())) / self._cost.dense_flops
+        cost = _mean_over_ranks(self._cost.per_sample(decisions).mean()) / self._cost.dense_flops
         weight = self.controller.update(cost, self._progress(self.step))
         self.step += 1
         saliencies = {name: gate.saliency for name, gate in gates.items()}
@@ -155,10 +156,8 @@ class Budget:
         return 1.0 if self.steps is None else step / self.steps
 
 
-def _mean_over_ranks(cost: Tensor) -> Tensor:
+def _mean_over_ranks(cost: Tensor) -> float:
     """The same number on every rank, so that λ is the same everywhere."""
-    if dist.is_available() and dist.is_initialized():
-        cost = cost.clone()
-        dist.all_reduce(cost)
-        cost /= dist.get_world_size()
-    return cost
+    own = own_rows()
+    share = 1 / distributed.world() if own is None else own.share
+    return distributed.weighted_mean([float(cost)], share)[0]

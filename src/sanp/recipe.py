@@ -15,6 +15,9 @@ from sanp.objective import ObjectiveConfig
 from sanp.options import build
 from sanp.spm import SPMConfig
 
+FORMAT = 1
+"""the version of what stands in a recipe, which a file may give as ``format``"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -97,10 +100,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recipe:
     """A recipe from plain values on top of those of its preset."""
-    preset = settings.get("preset", "quick")
-    if preset not in PRESETS:
+    version, preset = settings.get("format", FORMAT), settings.get("preset", "quick")
+    if version != FORMAT:
+        raise SanpError(f"{where} has format {version!r}, this sanp reads {FORMAT}: use the sanp that wrote it")
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
-    return build(Recipe, merge(PRESETS[preset], settings), where)
+    given = {name: value for name, value in settings.items() if name != "format"}
+    return build(Recipe, merge(PRESETS[preset], given), where)
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ end of stage K, from which the method's changes between stages follow again.
 """
 
 import json
+import math
 import shutil
 import signal
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from sanp.errors import SanpError
 from sanp.stages import Stage
 
 KEY = "sanp-state"
+FORMAT = 1
+_DAMAGE = (RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError)
+"""what values raise that are not what was written"""
 
 
 @dataclass(frozen=True)
@@ -37,35 +41,34 @@ class Saved:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._now = folder / "now.safetensors"
+        self.now = folder / "now.safetensors"
         self._header: dict[str, Any] = {}
         self._tensors: dict[str, Tensor] = {}
-        if self._now.exists():
-            self._header, self._tensors = _read(self._now)
+        if self.now.exists():
+            self._header, self._tensors = _read(self.now)
 
     def position(self) -> Position:
         """Where to go on; the start if nothing is saved."""
-        return Position(self._header.get("stage", 0), self._header.get("log", {}))
+        stage, log = self._header.get("stage", 0), self._header.get("log", {})
+        if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0 or not isinstance(log, dict):
+            raise _damaged(self.now, f"stage is {stage!r}")
+        return Position(stage, log)
 
     def write(self, stage: Stage, position: Position) -> None:
         """Saves the stage as it stands between two steps."""
         tensors = _network(stage)
-        optimizers = []
         for number, tuned in enumerate(stage.optimizers):
-            state = tuned.optimizer.state_dict()
-            for index, values in state["state"].items():
+            for index, values in tuned.optimizer.state_dict()["state"].items():
                 for name, value in values.items():
                     if isinstance(value, Tensor):
                         tensors[f"optimizer.{number}.{index}.{name}"] = value
-            optimizers.append([{**group, "params": list(group["params"])} for group in state["param_groups"]])
         header = {
             "stage": position.stage,
             "log": position.log,
             "step": stage.step,
-            "optimizers": optimizers,
             "also": None if stage.also is None else stage.also.state(),
         }
-        _write(self._now, tensors, header)
+        _write(self.now, tensors, header)
 
     def write_end(self, stage: Stage, number: int) -> None:
         """Saves what the next stages start from."""
@@ -77,21 +80,36 @@ class Saved:
         _fill_network(stage, tensors)
 
     def restore(self, stage: Stage) -> None:
-        """Puts a stage where it was saved; does nothing for a run that starts."""
+        """Puts a stage where it was saved; does nothing for a run that starts.
+
+        Settings such as learning rates are the stage's own, so that a config may be changed before going on.
+        """
         if not self._header:
             return
         _fill_network(stage, self._tensors)
-        for number, (tuned, groups) in enumerate(zip(stage.optimizers, self._header["optimizers"], strict=True)):
-            parameters = [each for group in tuned.optimizer.param_groups for each in group["params"]]
-            state: dict[int, dict[str, Tensor]] = {}
-            for key, tensor in self._tensors.items():
-                if key.startswith(f"optimizer.{number}."):
-                    _, _, index, name = key.split(".", 3)
-                    state.setdefault(int(index), {})[name] = _laid_out_like(parameters[int(index)], tensor)
-            tuned.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        stage.step = self._header["step"]
-        if stage.also is not None:
-            stage.also.restore(self._header["also"])
+        try:
+            for number, tuned in enumerate(stage.optimizers):
+                tuned.optimizer.load_state_dict(self._optimizer(number, tuned.optimizer))
+            step = self._header["step"]
+            if not isinstance(step, int) or not 0 <= step <= stage.steps:
+                raise ValueError(f"step is {step!r} of {stage.steps}")
+            stage.step = step
+            if stage.also is not None:
+                stage.also.restore(_like(stage.also.state(), self._header["also"]))
+        except _DAMAGE as error:
+            raise _damaged(self.now, error) from error
+
+    def _optimizer(self, number: int, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """The saved buffers with the optimizer's own settings."""
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in self._tensors.items():
+            if key.startswith(f"optimizer.{number}."):
+                _, _, index, name = key.split(".", 3)
+                state.setdefault(int(index), {})[name] = _laid_out_like(parameters[int(index)], tensor)
+        if len({frozenset(values) for values in state.values()}) > 1:
+            raise ValueError("a buffer of an optimizer is missing")
+        return {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
 
     def clear(self) -> None:
         """Removes the files of a run that is finished."""
@@ -132,30 +150,60 @@ def _network(stage: Stage) -> dict[str, Tensor]:
 
 
 def _fill_network(stage: Stage, tensors: dict[str, Tensor]) -> None:
-    own = {name.removeprefix("net."): tensor for name, tensor in tensors.items() if name.startswith("net.")}
+    saved = {name.removeprefix("net."): tensor for name, tensor in tensors.items() if name.startswith("net.")}
+    own = stage.net.state_dict()
     try:
-        stage.net.load_state_dict(own)
+        for name, tensor in saved.items():
+            if name in own and own[name].dtype != tensor.dtype:
+                raise ValueError(f"{name} is {tensor.dtype}, not {own[name].dtype}")
+        stage.net.load_state_dict(saved)
         torch.set_rng_state(tensors["random"])
-    except (RuntimeError, KeyError) as error:
+    except _DAMAGE as error:
         raise SanpError(f"the saved state does not fit this run's network ({error}): start the run anew") from error
 
 
 def _laid_out_like(parameter: Tensor, saved: Tensor) -> Tensor:
     """A buffer in its parameter's memory format: files keep numbers, not strides."""
-    return torch.empty_like(parameter).copy_(saved) if saved.shape == parameter.shape and saved.dim() else saved
+    if not saved.dim():
+        return saved
+    if saved.shape != parameter.shape or saved.dtype != parameter.dtype:
+        raise ValueError(f"a buffer is {saved.dtype} {tuple(saved.shape)}, its parameter {tuple(parameter.shape)}")
+    return torch.empty_like(parameter).copy_(saved)
+
+
+def _like(own: dict[str, Any], saved: Any) -> dict[str, Any]:
+    """The saved values if they have the names and the kinds of a fresh state."""
+    if not isinstance(saved, dict) or saved.keys() != own.keys():
+        raise ValueError(f"wanted {', '.join(own)}")
+    for name, value in saved.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(own[name], int | float | None) and not (number or value is None):
+            raise ValueError(f"{name} is {value!r}")
+    return saved
 
 
 def _write(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
     whole = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
-    write_atomically(path, lambda temporary: save_file(whole, temporary, {KEY: json.dumps(header)}))
+    written = json.dumps({"format": FORMAT, **header, "tensors": sorted(whole)})
+    write_atomically(path, lambda temporary: save_file(whole, temporary, {KEY: written}))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})[KEY])
-            return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise SanpError(f"{path} is damaged ({error}): start the run anew") from error
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        version, names = header["format"], header["tensors"]
+    except (SafetensorError, OSError, RecursionError, *_DAMAGE) as error:
+        raise _damaged(path, error) from error
+    if version != FORMAT:
+        raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: go on with the sanp that wrote it")
+    if names != sorted(tensors):
+        raise _damaged(path, "tensors are missing")
+    return header, tensors
+
+
+def _damaged(path: Path, why: object) -> SanpError:
+    return SanpError(f"{path} is damaged ({why}): start the run anew")

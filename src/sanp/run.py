@@ -8,9 +8,11 @@ report.json         what evaluation found: ``dense``, and the fields of Report
 state/              where training stands; gone when the run is finished
 """
 
+import copy
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,22 +20,29 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from sanp import data
+from sanp import data, distributed
 from sanp.backbones import build
 from sanp.checkpoint import load, save, write_atomically
+from sanp.distributed import by_first
 from sanp.errors import SanpError
 from sanp.evaluate import Report, evaluate
 from sanp.fit import Stages, Task, pretrain_stage
 from sanp.gate import gate
 from sanp.lock import locked
 from sanp.methods import METHODS
+from sanp.nonfinite import NotFinite, bad_parameter
 from sanp.options import to_toml
 from sanp.progress_log import ProgressLog
+from sanp.recipe import FORMAT as RECIPE_FORMAT
 from sanp.recipe import Recipe, make_recipe, read_recipe
 from sanp.resume import Interrupted, Position, Saved
 from sanp.stages import Progress, Stage
 
 Watch = Callable[[Progress], None]
+CONFIG, REPORT = "config.toml", "report.json"
+FORMAT = 1
+"""of report.json; config.toml has the recipes' own"""
+REPORT_FIELDS = frozenset({"accuracy", "flops", "dense_flops", "kept", "layers", "per_sample", "confusion", "dense"})
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,20 @@ class Finished:
 
 
 def train(recipe: Recipe, folder: Path, *, watch: Watch | None = None, resume: bool = False) -> Finished:
-    """Carries out a recipe in a folder: pretrain (or load), prune, evaluate, write everything down."""
-    prepare(recipe, folder, resume)
-    with locked(folder):
+    """Carries out a recipe in a folder: pretrain (or load), prune, evaluate, write everything down.
+
+    Where torchrun started several processes, each calls this; the first one writes.
+    """
+    with ExitStack() as held, distributed.explained(f"go on with sanp train --resume {folder}"):
+        by_first(lambda: prepare(recipe, folder, resume))
+        by_first(lambda: held.enter_context(locked(folder)))
+        _check_sight(folder)
         return _Run(recipe, folder, watch).carry_out()
 
 
 def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
     """Makes the folder and writes the config, or checks that the folder holds a run that can be gone on with."""
-    config = folder / "config.toml"
+    config = folder / CONFIG
     if resume:
         if not config.is_file():
             raise SanpError(f"{folder} holds no run (no config.toml): give the folder that sanp train made")
@@ -62,12 +76,21 @@ def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
     if config.exists():
         raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
     shutil.rmtree(folder / "state", ignore_errors=True)  # of a run whose config is gone: it says nothing of this one
-    write_atomically(config, lambda path: _write_text(path, to_toml(recipe)))
+    write_atomically(config, lambda path: _write_text(path, f"format = {RECIPE_FORMAT}\n{to_toml(recipe)}"))
+
+
+def _check_sight(folder: Path) -> None:
+    """Processes on several machines must share the folder: all of them read it when a run is gone on with."""
+    blind = distributed.texts("" if (folder / CONFIG).is_file() else str(distributed.rank()))
+    if any(blind):
+        raise SanpError(
+            f"{folder} is not seen by process {', '.join(filter(None, blind))}: give a folder that all share"
+        )
 
 
 def read_run(folder: Path) -> Recipe:
     """The recipe of a run folder."""
-    config = folder / "config.toml"
+    config = folder / CONFIG
     if not config.is_file():
         raise SanpError(f"{folder} is not a run folder (no config.toml): give the folder that sanp train made")
     return make_recipe(read_recipe(config), str(config))
@@ -115,7 +138,8 @@ class _Run:
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         torch.manual_seed(recipe.seed)
-        self.data = load_data(recipe)
+        with distributed.first_on_its_machine_first():
+            self.data = load_data(recipe)
         self.net = build(recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
         if recipe.pretrained is not None:
             self.net = load(recipe.pretrained, self.net)
@@ -150,25 +174,32 @@ class _Run:
         pruned = self._drive(self._stages())
         report = evaluate(pruned, evaluation_batches(self.data))
         assert self.dense is not None
-        save(pruned, self.folder / "model.safetensors")
-        found = {**report.as_dict(), "dense": {"accuracy": self.dense.accuracy, "flops": self.dense.flops}}
-        write_atomically(self.folder / "report.json", lambda path: _write_text(path, json.dumps(found)))
-        self.saved.clear()
+        dense = self.dense
+        by_first(lambda: self._write(pruned, dense, report))
         return Finished(self.folder, self.dense, report)
+
+    def _write(self, pruned: nn.Module, dense: Report, report: Report) -> None:
+        """The results; the network last, for where it is the run is finished."""
+        found = {"format": FORMAT, **report.as_dict(), "dense": {"accuracy": dense.accuracy, "flops": dense.flops}}
+        write_atomically(self.folder / REPORT, lambda path: _write_text(path, json.dumps(found)))
+        save(pruned, self.folder / "model.safetensors")
+        self.saved.clear()
 
     def _stages(self) -> Stages:
         """Pretraining unless a network was given, then the method's own stages."""
         if self.recipe.pretrained is None and self.recipe.fit.pretrain_epochs:
             yield pretrain_stage(self.net, self.task)
         self.dense = evaluate(self.net, evaluation_batches(self.data))
-        save(self.net, self.folder / "dense.safetensors")
+        by_first(lambda: save(self.net, self.folder / "dense.safetensors"))
         pruned = yield from METHODS[self.recipe.method].stages(self.net, self.task)
         return pruned
 
     def _drive(self, stages: Stages) -> nn.Module:
         """Runs the stages from where the run stands, saving after every epoch and when asked to stop."""
         position = self.saved.position()
-        with ProgressLog(self.folder, position.log) as log, Interrupted() as interrupted:
+        log = ProgressLog(self.folder, position.log, silent=distributed.rank() > 0)
+        with log, Interrupted() as interrupted:
+            by_first(log.open)
             for number in range(1_000):
                 try:
                     stage = next(stages)
@@ -180,7 +211,10 @@ class _Run:
                     continue
                 if number == position.stage:
                     self.saved.restore(stage)
-                self._run_stage(stage, number, log, interrupted)
+                try:
+                    self._run_stage(stage, number, log, interrupted)
+                except NotFinite as error:
+                    raise NotFinite(f"{error}. {self._kept()}") from error
         raise SanpError("a method gave a thousand stages: it does not end")
 
     def _run_stage(self, stage: Stage, number: int, log: ProgressLog, interrupted: Interrupted) -> None:
@@ -188,20 +222,49 @@ class _Run:
             if self.watch is not None:
                 self.watch(progress)
             log.step(progress)
-            if progress.epoch_over:
-                log.epoch(progress, self._test(stage.net, progress))
-                self.saved.write(stage, Position(number, log.state()))
-            elif interrupted.asked:
-                self.saved.write(stage, Position(number, log.state()))
-            if interrupted.asked:
+            asked = distributed.any_rank(interrupted.asked)
+            if progress.epoch_over or asked:
+                if (name := bad_parameter(stage.net)) is not None:
+                    raise NotFinite(f"{name} is not finite after step {progress.step} of stage {stage.name}: lower lr")
+                by_first(lambda progress=progress: self._keep(stage, number, log, progress))  # type: ignore[misc]
+            if asked:
                 raise SanpError(f"stopped: go on with sanp train --resume {self.folder}")
-        self.saved.write_end(stage, number)
+        by_first(lambda: self.saved.write_end(stage, number))
+
+    def _keep(self, stage: Stage, number: int, log: ProgressLog, progress: Progress) -> None:
+        """Writes down where the run stands, and at the end of an epoch what came of it."""
+        if progress.epoch_over:
+            log.epoch(progress, self._test(stage.net, progress))
+        self.saved.write(stage, Position(number, log.state()))
+
+    def _kept(self) -> str:
+        """What is left of a run that cannot go on as it is."""
+        start = f"where {self.saved.now} was saved" if self.saved.now.exists() else "at the start"
+        return f"Change {self.folder / CONFIG}, then sanp train --resume {self.folder} goes on {start}"
 
     def _test(self, net: nn.Module, progress: Progress) -> Report | None:
         every = self.recipe.test_every
         if every == 0 or progress.epoch % every:
             return None
-        return evaluate(net, evaluation_batches(self.data))
+        # A copy, for evaluation lays parameters out in its own way: training must not depend on whether it was tested.
+        return evaluate(copy.deepcopy(net), evaluation_batches(self.data))
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """What a finished run's evaluation found: the fields of Report, and ``dense``."""
+    path = folder / REPORT
+    if not path.is_file():
+        raise SanpError(f"{folder} is not finished (no {REPORT}): go on with sanp train --resume {folder}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        version, missing = found.get("format", FORMAT), REPORT_FIELDS - found.keys()
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise SanpError(f"{path} is damaged ({error}): evaluate the run again with sanp eval {folder}") from error
+    if version != FORMAT:
+        raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: use the sanp that wrote it")
+    if missing:
+        raise SanpError(f"{path} lacks {', '.join(sorted(missing))}: evaluate the run again with sanp eval {folder}")
+    return dict(found)
 
 
 def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = None) -> Finished:

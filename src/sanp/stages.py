@@ -13,7 +13,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from sanp import distributed
+from sanp.data_parallel import over_ranks, part_of
 from sanp.errors import SanpError
+from sanp.nonfinite import NotFinite, where
 from sanp.precision import Format
 from sanp.schedule import Schedule
 
@@ -59,6 +62,8 @@ class Outcome:
     cost_weight: float | None = None
     shown: float | None = None
     """the task's part of the loss, where it has others"""
+    value: float | None = None
+    """the loss as a number, where it is of a batch that several processes share; ``loss`` is then this one's part"""
 
 
 StepLoss = Callable[[Tensor, Any, float], Outcome]
@@ -126,38 +131,53 @@ class Stage:
         """Trains, from the step it stands at to the end."""
         self.net.train()
         with self._around():
+            step_loss = over_ranks(self._step_loss, self.net, self._other_parameters())
+            loader = part_of(self.loader)
             while self.step < self.steps:
                 epoch, done = divmod(self.step, self.steps_per_epoch)
-                for x, y in _epoch_from(self.loader, epoch, done):
-                    outcome = self._train_on(self._format.place(x), _placed(y, self._format.device), epoch)
+                for x, y in _epoch_from(loader, epoch, done):
+                    placed = self._format.place(x), _placed(y, self._format.device)
+                    outcome = self._train_on(*placed, epoch, step_loss)
                     self.step += 1
                     yield self._progress(epoch, outcome)
 
-    def _train_on(self, x: Tensor, y: Any, epoch: int) -> Outcome:
+    def _other_parameters(self) -> list[nn.Parameter]:
+        """What the optimizers move that is not the network's."""
+        own = {id(parameter) for parameter in self.net.parameters()}
+        groups = [group for each in self.optimizers for group in each.optimizer.param_groups]
+        return [parameter for group in groups for parameter in group["params"] if id(parameter) not in own]
+
+    def _train_on(self, x: Tensor, y: Any, epoch: int, step_loss: StepLoss) -> Outcome:
         progress = self.step / self.steps
         for each in self.optimizers:
             each.set(progress, epoch)
             each.optimizer.zero_grad(set_to_none=True)
         with self._format.autocast():
-            outcome = self._step_loss(x, y, progress)
-        if not math.isfinite(outcome.loss.item()):
-            raise SanpError(
-                f"the loss became {outcome.loss.item()} at step {self.step + 1} of stage {self.name}: "
-                "lower the learning rate (lr, spm_lr), or check the images and labels for NaN"
-            )
+            outcome = step_loss(x, y, progress)
+        loss = outcome.loss.item() if outcome.value is None else outcome.value
+        if not math.isfinite(loss):
+            raise self._not_finite(loss, x)
         outcome.loss.backward()
         for each in self.optimizers:
             each.optimizer.step()
         return outcome
 
+    def _not_finite(self, loss: float, x: Tensor) -> NotFinite:
+        found = next(filter(None, distributed.texts(where(self.net, x))), "")
+        return NotFinite(
+            f"the loss became {loss} at step {self.step + 1} of stage {self.name}{found and f' ({found})'}: "
+            "lower the learning rate (lr, spm_lr), or check the images and labels for NaN"
+        )
+
     def _progress(self, epoch: int, outcome: Outcome) -> Progress:
+        loss = outcome.loss.item() if outcome.value is None else outcome.value
         return Progress(
             stage=self.name,
             epoch=epoch + 1,
             epochs=self.epochs,
             step=self.step,
             steps=self.steps,
-            loss=outcome.loss.item() if outcome.shown is None else outcome.shown,
+            loss=loss if outcome.shown is None else outcome.shown,
             accuracy=outcome.correct,
             cost=outcome.cost,
             target=outcome.target,

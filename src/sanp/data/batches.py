@@ -1,5 +1,6 @@
 """Batches for training and testing: every epoch's order and changes follow from the seed and its number alone."""
 
+import copy
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -55,6 +56,13 @@ class Batches:
         if not _is_count(epoch):
             raise SanpError(f"epoch is {epoch!r}: give a whole number, 0 for the first")
         self._epoch = epoch
+
+    def part(self, rank: int, world: int) -> "Batches":
+        """The same batches, of which one of ``world`` processes gets its own part."""
+        _check_counts(len(self.split), self.batch_size, self._seed, self._drop_last, rank, world)
+        part = copy.copy(self)
+        part._rank, part._world = rank, world
+        return part
 
     def starting_at(self, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The next epoch's batches from this one on, with the values that the whole iteration would have given."""
