@@ -1,0 +1,75 @@
+"""Predictions for image files: the label, how sure the network is, what it cost and how long it took."""
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from sanp.data.decode import decode
+from sanp.errors import SanpError
+from sanp.report.inputs import Inputs, read_inputs
+from sanp.report.look import Onlooker
+from sanp.run import load_run
+from sanp.trace import evaluating
+
+TIMES = 5
+"""forwards that an image is timed over; their median counts"""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the network says of an image."""
+
+    image: str
+    label: str
+    confidence: float
+    flops: float
+    """multiply-adds of the convolutions"""
+    kept: float
+    """as a share of the dense network's"""
+    seconds: float
+    """one forward of this image alone, without reading the file"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+class Predictor:
+    """A run's network, ready for image files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.inputs: Inputs = read_inputs(folder)
+        self.network: nn.Module = load_run(folder, self.inputs).eval()
+        size, channels = self.inputs.image_size, len(self.inputs.mean)
+        self.look = Onlooker(self.network, torch.zeros(1, channels, size, size))
+
+    def pixels(self, image: Path) -> npt.NDArray[np.uint8]:
+        """An image file as the data set's images are: square, of their size, in colour."""
+        if not image.is_file():
+            raise SanpError(f"{image} is not a file: give a PNG, JPEG or WebP image")
+        return decode(image, self.inputs.image_size)
+
+    def predict(self, image: Path) -> Prediction:
+        """Runs the network on an image file."""
+        x = self.inputs.normalise(self.pixels(image)[None].copy())
+        seen = self.look(x)
+        confidence, label = seen.probabilities[0].max(0)
+        flops = float(seen.flops[0])
+        kept = flops / self.look.cost.dense_flops
+        name = self.inputs.classes[int(label)]
+        return Prediction(str(image), name, float(confidence), flops, kept, self._seconds(x))
+
+    def _seconds(self, x: Tensor) -> float:
+        taken = []
+        with evaluating(self.network), torch.inference_mode():
+            for _ in range(TIMES):
+                start = time.perf_counter()
+                self.network(x)
+                taken.append(time.perf_counter() - start)
+        return sorted(taken)[TIMES // 2]
