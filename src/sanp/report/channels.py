@@ -37,12 +37,12 @@ def usage(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
             zmin=0,
             zmax=100,
             colorscale=SCALE,
-            colorbar=_bar("computed"),
+            colorbar=_bar("images that compute it"),
             hovertemplate="%{y}, channel %{customdata}: computed for %{z} % of its images<extra></extra>",
         )
     )
     figure.update_yaxes(autorange="reversed", type="category", title_text="class")
-    figure.update_xaxes(title_text="channels, ordered as said below", showticklabels=False)
+    figure.update_xaxes(title_text="channels, ordered by use", showticklabels=False, ticks="")
     sometimes = ((shares > 0).any(0) & (shares < 1).any(0)).sum()
     apart = np.ptp(shares, axis=0)
     widest = int(apart.argmax())
@@ -71,7 +71,7 @@ def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
             x=names,
             y=names,
             colorscale=SCALE,
-            colorbar=_bar("same"),
+            colorbar=_bar("same decisions"),
             hovertemplate="%{y} and %{x}: %{z} %<extra></extra>",
         )
     )
@@ -113,4 +113,4 @@ def in_order(shares: Floats) -> Ints:
 
 def _bar(title: str) -> dict[str, object]:
     size = {"thickness": 10, "outlinewidth": 0, "xpad": 4}
-    return {"title": {"text": title, "font": {"size": 11}}, "ticksuffix": "%", **size}
+    return {"title": {"text": title, "side": "right", "font": {"size": 12}}, "ticksuffix": "%", **size}

@@ -65,7 +65,7 @@ def _draw(charts: dict[Path, Chart], format: str) -> list[Path]:
         kaleido.write_fig_from_object_sync(jobs, kopts={"mathjax": False}, cancel_on_error=True)
     except ChromeNotFoundError as error:
         raise SanpError(
-            "drawing figures to files needs Chrome or Chromium, and none was found: install one (kaleido_get_chrome does)"
+            "drawing figures to files needs Chrome or Chromium, and none was found: install one, or make the page"
         ) from error
     return list(charts)
 

@@ -49,7 +49,7 @@ def histogram(flops: Floats, dense: float) -> Chart:
             ("from (M)", "to (M)", "images"),
             tuple(
                 (millions(start * 1e6), millions(end * 1e6), number(count))
-                for start, end, count in zip(edges, edges[1:], counts, strict=False)
+                for start, end, count in zip(edges[:-1], edges[1:], counts, strict=True)
             ),
         ),
     )
