@@ -5,8 +5,6 @@ from collections.abc import Callable
 from sanp.errors import SanpError
 
 STEPS = 40
-MISS = 0.01
-"""a budget is met if the cost is this near to it, as a share of the dense FLOPs"""
 
 
 def find_level(cost_at: Callable[[float], float], share: float, low: float, high: float, steps: int = STEPS) -> float:
@@ -26,7 +24,7 @@ def find_level(cost_at: Callable[[float], float], share: float, low: float, high
 
 def check_reach(least: float, share: float, method: str) -> None:
     """An error, before anything is trained, for a budget below the least that a method can come to."""
-    if share < least - MISS:
+    if share < least:
         raise SanpError(
             f"a budget of {share:.1%} of the dense FLOPs is below the {least:.1%} that {method} can come to on this "
             "network: give at least that, or choose a method that gates every layer, such as sanp"

@@ -72,6 +72,14 @@ class SparseNetwork(nn.Module):
         opened = {name: (count > 0).double() for name, count in own.items() if count is not None}
         return FixedCost(self.dense, flops, opened)
 
+    @property
+    def least(self) -> float:
+        """The cost with one weight left in every layer, as a share of the dense FLOPs."""
+        one = {path: torch.zeros_like(weight, dtype=torch.bool) for path, weight in self.weights.items()}
+        for mask in one.values():
+            mask[(0,) * mask.dim()] = True
+        return float(self.cost_with(one).per_sample({})) / self.dense.dense_flops
+
     @torch.no_grad()
     def drop(self, share: float) -> None:
         """Drops the weights below q · deviation of those that are left, q such that this share of FLOPs is left."""
@@ -84,9 +92,7 @@ class SparseNetwork(nn.Module):
         def cost_at(q: float) -> float:
             return float(self.cost_with(kept_at(q)).per_sample({})) / self.dense.dense_flops
 
-        largest = max(tops.values())
-        check_reach(cost_at(largest), share, self.method)
-        for path, kept in kept_at(find_level(cost_at, share, 0.0, largest)).items():
+        for path, kept in kept_at(find_level(cost_at, share, 0.0, max(tops.values()))).items():
             self.weights[path].mul_(kept)
 
 
@@ -112,6 +118,7 @@ class Weight:
         """Drops and retrains in rounds; the share left falls by the same factor in each."""
         sparse = SparseNetwork(copy.deepcopy(net), task.example())
         share = share_of(task, sparse.dense.dense_flops)
+        check_reach(sparse.least, share, self.name)
         task = with_teacher(task, net)
         rounds = self.config.rounds
         for number, epochs in enumerate(epochs_in_parts(task, *(1,) * rounds)):

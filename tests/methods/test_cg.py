@@ -1,0 +1,74 @@
+import pytest
+import torch
+from torch import nn
+
+import sanp
+from sanp.errors import SanpError
+from sanp.methods.cg import CG, base_share
+from sanp.methods.pixel_gate import PixelGate, PixelGatedNetwork, gateable
+from tests.methods.conftest import Residual, task
+
+
+def pixel_gate() -> PixelGate:
+    """4 > 1 by 1x1; the base path is the first channel."""
+    conv = nn.Conv2d(4, 1, 1)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor([1.0, 10.0, 20.0, 30.0]).view(1, 4, 1, 1))
+        conv.bias.fill_(0.5)
+    return PixelGate("conv", conv, 1).eval()
+
+
+def test_a_pixel_is_completed_where_its_partial_sum_is_above_the_threshold() -> None:
+    gate = pixel_gate()
+    gate.target.fill_(1.0)
+    x = torch.ones(1, 4, 1, 3)
+    x[0, 0, 0] = torch.tensor([0.0, 0.4, 2.0])  # partial sums 0.5, 0.9 and 2.5; the norm has mean 0 and deviation 1
+    assert gate(x).flatten().tolist() == pytest.approx([0.5, 0.9, 2.5 + 60])
+    with torch.no_grad():
+        gate.offset.fill_(-0.2)  # δ = 0.8
+    assert gate(x).flatten().tolist() == pytest.approx([0.5, 60.9, 62.5])
+
+
+def test_the_gradient_goes_through_the_sigmoid() -> None:
+    gate = pixel_gate()
+    gate(torch.ones(1, 4, 1, 1)).sum().backward()
+    # d out / d offset = rest · σ'(2 (1.5 - 0)) · (-2), with the norm's eps of 1e-5
+    slope = torch.sigmoid(torch.tensor(3.0)) * (1 - torch.sigmoid(torch.tensor(3.0)))
+    assert gate.offset.grad is not None
+    assert gate.offset.grad.item() == pytest.approx(60 * slope.item() * -2, rel=1e-3)
+
+
+def test_the_count_is_the_base_path_and_the_pixels_that_are_on() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 4, 1), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.Linear(8, 3))
+    network = PixelGatedNetwork(net, torch.zeros(1, 1, 2, 2), groups=4)
+    on = {"1": torch.tensor([[1.0, 0.25], [0.0, 0.0]])}
+    # First: 4 positions (1 + 1) 4 = 32. Second: 4 (1 + 1) 2 = 16 always, and 4 · 3 · (1 + 0.25) = 15 where on.
+    assert network.cost.per_sample(on).tolist() == [32 + 16 + 15, 32 + 16]
+    assert network.cost.dense_flops == 32 + 4 * (4 + 1) * 2
+    assert base_share(network) == pytest.approx(48 / 72)
+    assert network.overhead_flops == 4 * 2
+
+
+def test_the_report_gives_each_image_its_own_cost() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 4, 1), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.Linear(8, 3))
+    with torch.no_grad():
+        for parameter in (*net[0].parameters(), *net[1].parameters()):
+            parameter.copy_(torch.randn_like(parameter)).mul_(1 if parameter.dim() > 1 else 0.1)
+    network = PixelGatedNetwork(net, torch.zeros(1, 1, 2, 2), groups=4).eval()
+    x = 5 * torch.randn(20, 1, 2, 2)
+    report = sanp.evaluate(network, [(x, torch.arange(20) % 3)])
+    pixels, conv = net[0](x), network.gates[0].conv
+    weight, bias = (tensor.detach() for tensor in conv.parameters())
+    partial = torch.einsum("nchw,oc->nohw", pixels[:, :1], weight[:, :1, 0, 0]) + bias[:, None, None]
+    by_hand = 48 + 3 * (partial > 0).sum((1, 2, 3)).double()  # a pixel that is on costs 3 more
+    assert report.per_sample.tolist() == by_hand.tolist()
+    assert len(set(report.per_sample)) > 1
+
+
+def test_the_first_convolution_and_1x1_shortcuts_are_not_gated() -> None:
+    assert gateable(Residual(), torch.zeros(1, 3, 8, 8), 4) == ["inner", "outer", "down"]
+
+
+def test_a_budget_below_the_base_path_is_an_error_before_training() -> None:
+    with pytest.raises(SanpError, match="that cg can come to"):
+        next(CG().stages(Residual(), task("20%")))

@@ -1,0 +1,45 @@
+import pytest
+import torch
+from torch import nn
+
+from sanp.follow import find_coupling
+from sanp.methods.level import find_level
+from sanp.methods.removal import below, least_of_each_layer, owned
+from tests.methods.conftest import Residual
+
+
+def chain() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 3, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.Linear(8, 2))
+
+
+def test_a_global_threshold_never_takes_a_whole_layer() -> None:
+    coupling = find_coupling(chain(), torch.zeros(1, 1, 2, 2))
+    first, second, last = (coupling.roots(coupling.members[path].outputs).tolist() for path in "012")
+    scores = dict(zip(first, (0.1, 0.3, 0.2), strict=True))
+    scores |= dict(zip(second, (0.5, 0.1, 0.9, 0.4), strict=True))
+    scores |= dict(zip(last, (0.8, 0.7), strict=True))
+    # At 0.5 the first layer would lose all three: its best, 0.3, stays.
+    assert below(coupling, scores, 0.5) == {first[0], first[2], second[0], second[1], second[3]}
+    assert below(coupling, scores, 0.0) == set()
+    assert below(coupling, scores, 1.0) == {first[0], first[2], second[0], second[1], second[3], last[1]}
+
+
+def test_a_rate_takes_the_floor_of_its_share_from_each_layer() -> None:
+    coupling = find_coupling(chain(), torch.zeros(1, 1, 2, 2))
+    layers = owned(coupling)
+    first, second, last = (coupling.roots(coupling.members[path].outputs).tolist() for path in "012")
+    scores = dict(zip(first + second + last, (3.0, 1.0, 1.0, 4.0, 2.0, 3.0, 1.0, 2.0, 1.0), strict=True))
+    # floor(0.6 x 3) = 1, the first of the two equals; floor(0.6 x 4) = 2; floor(0.6 x 2) = 1
+    assert least_of_each_layer(coupling, layers, scores, 0.6) == {first[1], second[3], second[1], last[1]}
+
+
+def test_channels_that_an_addition_ties_can_be_left_out() -> None:
+    coupling = find_coupling(Residual(width=4), torch.zeros(1, 3, 8, 8))
+    assert list(owned(coupling)) == ["stem", "inner", "down"]
+    assert list(owned(coupling, added=False)) == ["inner"]
+
+
+def test_the_level_is_the_one_whose_cost_is_nearest() -> None:
+    assert find_level(lambda level: 1 - level, 0.35, 0.0, 1.0) == pytest.approx(0.65, abs=1e-3)
+    steps = find_level(lambda level: round(4 * (1 - level)) / 4, 0.3, 0.0, 1.0)
+    assert round(4 * (1 - steps)) / 4 == 0.25
