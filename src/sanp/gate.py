@@ -2,7 +2,7 @@
 
 import copy
 import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -131,6 +131,7 @@ def _topology(seen: Trace, sites: Sites) -> Topology:
 def _insert(net: nn.Module, sites: Sites, topology: Topology, make_spm: Callable[[int, int], SPM]) -> None:
     """Replaces the convolutions at the sites by gated ones; their batch norms move inside."""
     modules = dict(net.named_modules())
+    instead: dict[nn.Module, nn.Module] = {}
     for layer in topology.layers:
         path = layer.name
         if path not in sites.norms or ":" in path:
@@ -144,9 +145,10 @@ def _insert(net: nn.Module, sites: Sites, topology: Topology, make_spm: Callable
             gated = FollowingConv(path, modules[path], norm, OpenChannels(topology.columns, layer.outputs))
         gated.norm_outside = norm_path == FUNCTIONAL
         _device_and_mode(gated, modules[path])
-        _replace(net, modules[path], gated)
+        instead[modules[path]] = gated
         if norm is not None:
-            _replace(net, norm, MovedNorm(norm))
+            instead[norm] = MovedNorm(norm)
+    _replace(net, instead)
 
 
 def _device_and_mode(gated: nn.Module, conv: nn.Module) -> None:
@@ -156,22 +158,13 @@ def _device_and_mode(gated: nn.Module, conv: nn.Module) -> None:
     gated.train(conv.training)
 
 
-def _replace(net: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Puts ``new`` wherever ``old`` stands, under every name it has, plain lists and dicts of modules included."""
+def _replace(net: nn.Module, instead: dict[nn.Module, nn.Module]) -> None:
+    """Puts new modules where old ones stand, under every name they have, plain lists and dicts of modules included."""
     for parent in list(net.modules()):
-        if isinstance(parent, GatedConv | FollowingConv | MovedNorm):
-            continue
         for name, child in list(parent._modules.items()):
-            if child is old:
-                setattr(parent, name, new)
-        for held in _containers(vars(parent)):
+            if child in instead:
+                setattr(parent, name, instead[child])
+        for held in [value for value in vars(parent).values() if isinstance(value, list | dict)]:
             for key, value in list(held.items() if isinstance(held, dict) else enumerate(held)):
-                if value is old:
-                    held[key] = new
-
-
-def _containers(attributes: dict[str, Any]) -> Iterator[Any]:
-    """The lists and dicts among a module's own attributes."""
-    for name, value in attributes.items():
-        if isinstance(value, list | dict) and not name.startswith("_"):
-            yield value
+                if isinstance(value, nn.Module) and value in instead and held is not parent._modules:
+                    held[key] = instead[value]

@@ -87,9 +87,10 @@ class CountNonZero(TorchDispatchMode):
             return args[0].copy_(result) if name.endswith("_") else result
         result = func(*args, **(kwargs or {}))
         if name == "convolution":
-            source, weight, transposed, groups = args[0], args[1], args[6], args[8]
+            source, weight, bias, transposed, groups = args[0], args[1], args[2], args[6], args[8]
             positions = prod((source if transposed else result).shape[2:])
-            outputs = torch.ones(len(result), result.shape[1])
+            nothing_of_nothing = bias is None and groups == source.shape[1] > 1  # depthwise: zero in, zero out
+            outputs = nonzero_channels(result) if nothing_of_nothing else torch.ones(len(result), result.shape[1])
             self.calls.append(ConvCall(weight.shape, positions, groups, nonzero_channels(source), outputs))
         return result
 

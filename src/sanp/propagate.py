@@ -31,8 +31,9 @@ from sanp.trace import ALIASED, WRITTEN, Node, Trace, Value
 
 __all__ = ["KEEP_ZERO", "POOL", "Propagation", "Rows", "constant_along"]
 
-Rows = tuple[int, ...] | None
-"""The sample of each row (dimension 0) of a value; None if some row is not one sample's."""
+Rows = tuple[int, tuple[int, ...]] | None
+"""Which dimension of a value, counted from the last, goes over samples, and the sample at each place along it; None if
+the value has no such dimension."""
 
 
 class Propagation:
@@ -50,10 +51,7 @@ class Propagation:
         convolutions = (node.args[0] for node in trace.nodes if node.op == "convolution")
         first = next((value for value in convolutions if isinstance(value, Value)), trace.inputs[0])
         self.samples = trace.shapes[first.index][0]
-        everyone = tuple(range(self.samples))
-        self._rows: dict[Value, Rows] = {
-            value: everyone for value in trace.inputs if trace.shapes[value.index][:1] == (self.samples,)
-        }
+        self._rows: dict[Value, Rows] = {value: self._as_batch(value) for value in trace.inputs}
         self._start = first if self._rows.get(first) is None else None
         """what the first convolution reads, where it is not an input itself"""
 
@@ -72,7 +70,12 @@ class Propagation:
 
     def by_sample(self, value: Value) -> bool:
         """Each sample has one row of its own, in order."""
-        return self._rows.get(value) == tuple(range(self.samples))
+        return self._rows.get(value) is not None and self._rows[value] == self._as_batch(value)
+
+    def _as_batch(self, value: Value) -> Rows:
+        """The rows that a value has if its first dimension is the batch."""
+        shape = self.trace.shapes[value.index]
+        return (-len(shape), tuple(range(self.samples))) if shape[:1] == (self.samples,) else None
 
     def set_channels(self, value: Value, channels: Tensor) -> None:
         """Says of each channel (dimension 1) of a value which column it has, everywhere on its map."""
@@ -108,9 +111,7 @@ class Propagation:
         made = None
         if rule is not None:
             try:
-                made = rule(
-                    self._step(node, self.of if name in MOVE or node.op == WRITTEN else self._of_same_rows(node))
-                )
+                made = rule(self._step(node, self._of_same_rows(node)))
             except (RuntimeError, IndexError, TypeError, ValueError):  # a call that the rule did not foresee
                 rule = None
         if rule is None and name not in MAKES_LIVE:
@@ -121,7 +122,9 @@ class Propagation:
         return Step(node, of, self.columns, self.trace.shapes)
 
     def _of_same_rows(self, node: Node) -> Callable[[Any], Tensor]:
-        """As :meth:`of`, but what has other rows than the node's output counts as live: it may be other samples'."""
+        """As :meth:`of`; where several values are combined, what has other rows than the result counts as live."""
+        if len(node.inputs()) == 1 or node.op.removesuffix("_") in MOVE or node.op == WRITTEN:
+            return self.of
         rows = self._rows.get(node.outputs[0]) if node.outputs and node.outputs[0] is not None else None
 
         def of(argument: Any) -> Tensor:
@@ -137,15 +140,14 @@ class Propagation:
             if value is not None:
                 self._rows[value] = rows
         if self._start in node.outputs and self._start is not None:
-            self._rows[self._start] = tuple(range(self.samples))
+            self._rows[self._start] = self._as_batch(self._start)
 
     def _rows_after(self, node: Node, name: str) -> list[Rows]:
         inputs = [value for value in node.inputs() if self._rows.get(value) is not None]
-        shapes = [self.trace.shapes[value.index] if value is not None else () for value in node.outputs]
         if node.op == ALIASED:  # nothing is known of it; most likely it is a batch like any other
-            return [tuple(range(self.samples)) if shape[:1] == (self.samples,) else None for shape in shapes]
+            return [self._as_batch(value) if value is not None else None for value in node.outputs]
         if not inputs:
-            return [None] * len(shapes)
+            return [None] * len(node.outputs)
         if name in MOVE or node.op == WRITTEN:
             try:
                 made = (move if name in MOVE else written)(self._step(node, self._samples_of))
@@ -153,34 +155,61 @@ class Propagation:
                 made = None
             if made is not None:
                 return [_rows(samples) for samples in tree_leaves(made)]
-        if name in REDUCE and len(node.inputs()) == 1 and 0 in reduced_dims(self._step(node, self.of)):
-            return [None] * len(shapes)
-        return [self._common(inputs, shape) for shape in shapes]
+        if name in REDUCE and len(node.inputs()) == 1:
+            return [self._reduced(node, inputs[0])] * len(node.outputs)
+        return [self._common(inputs, value) if value is not None else None for value in node.outputs]
 
-    def _common(self, inputs: list[Value], shape: Any) -> Rows:
-        """The rows of all inputs that have as many as the output, if they agree."""
-        rows = {self._rows[value] for value in inputs if self.trace.shapes[value.index][:1] == shape[:1] != ()}
-        return rows.pop() if len(rows) == 1 else None
+    def _reduced(self, node: Node, value: Value) -> Rows:
+        """The rows that are left by a mean, sum, maximum or norm."""
+        rows, out = self._rows[value], node.outputs[0]
+        assert rows is not None and out is not None
+        rank, dims = len(self.trace.shapes[value.index]), reduced_dims(self._step(node, self.of))
+        if rank + rows[0] in dims:
+            return None
+        keep = len(self.trace.shapes[out.index]) == rank
+        return rows if keep else (rows[0] + sum(dim > rank + rows[0] for dim in dims), rows[1])
+
+    def _common(self, inputs: list[Value], out: Value) -> Rows:
+        """The rows of the inputs that have as many as the output in the same place, if they agree."""
+        shape = self.trace.shapes[out.index]
+        found = set()
+        for value in inputs:
+            place, samples = self._rows[value] or (0, ())
+            if place == -len(self.trace.shapes[value.index]) and len(inputs) == 1:
+                place = -len(shape)  # a batch stays one, whatever becomes of its maps
+            if -place <= len(shape) and shape[place] == len(samples):
+                found.add((place, samples))
+        return found.pop() if len(found) == 1 else None
 
     def _samples_of(self, argument: Any) -> Tensor:
         """The sample of each element of a value; -1 for constants, which are nobody's; -2 where it is not known."""
         if not isinstance(argument, Value):
             return torch.full_like(torch.as_tensor(argument).cpu(), -1, dtype=torch.int32)
         shape, rows = self.trace.shapes[argument.index], self._rows.get(argument)
-        samples = torch.tensor(-2 if rows is None else rows, dtype=torch.int32)
-        return (samples if rows is None else samples.reshape(-1, *(1,) * (len(shape) - 1))).expand(shape)
+        if rows is None:
+            return torch.tensor(-2, dtype=torch.int32).expand(shape)
+        return torch.tensor(rows[1], dtype=torch.int32).reshape(-1, *(1,) * (-rows[0] - 1)).expand(shape)
 
 
 def _rows(samples: Tensor) -> Rows:
-    """From the sample of each element to that of each row."""
-    if samples.dim() == 0:
+    """From the sample of each element to the one dimension along which it changes, if there is only one."""
+    if samples.dim() == 0 or samples.numel() == 0:
         return None
-    for dim in range(1, samples.dim()):
-        if samples.stride(dim) == 0 and samples.shape[dim] > 1:
-            samples = samples.narrow(dim, 0, 1)
-    each = samples.reshape(len(samples), -1)
-    if each.numel() == 0 or bool((each == -2).any()):
+    small = samples
+    for dim in range(samples.dim()):
+        if samples.stride(dim) == 0:
+            small = small.narrow(dim, 0, 1)
+    if bool((small == -2).any()):
         return None
-    highest = each.amax(1)
-    same = bool(((each == highest[:, None]) | (each == -1)).all())
-    return tuple(highest.tolist()) if same and bool((highest >= 0).all()) else None
+    changing = [dim for dim in range(small.dim()) if not bool(((small == _highest(small, dim)) | (small == -1)).all())]
+    if len(changing) > 1:
+        return None
+    along = changing[0] if changing else 0
+    for dim in range(small.dim()):
+        small = small if dim == along else _highest(small, dim)
+    each = small.flatten().expand(samples.shape[along]).tolist()
+    return None if min(each) < 0 else (along - samples.dim(), tuple(each))
+
+
+def _highest(samples: Tensor, dim: int) -> Tensor:
+    return samples.amax(dim, keepdim=True)

@@ -49,7 +49,7 @@ MAKES_LIVE = set(
     (
         "convolution native_batch_norm _native_batch_norm_legit_no_training _native_batch_norm_legit batch_norm "
         "cudnn_batch_norm native_layer_norm native_group_norm sigmoid hardsigmoid softmax _softmax _log_softmax exp "
-        "cos addmm mm bmm baddbmm rsqrt reciprocal log softplus log_sigmoid_forward rsub var_mean var std ones_like "
+        "cos addmm baddbmm rsqrt reciprocal log softplus log_sigmoid_forward rsub var_mean var std ones_like "
         "new_ones full_like new_full empty_like new_empty rand_like randn_like eq ne lt le gt ge logical_not argmax "
         "argmin bitwise_not"
     ).split()
@@ -221,6 +221,16 @@ def _sum_with_product(step: Step) -> Any:
     return step.columns.union(start, step.columns.intersection(left, right))
 
 
+def _matrix_product(step: Step) -> Any:
+    """A product of matrices is zero in the rows where the left one is and in the columns where the right one is."""
+    left, right = (step.of(argument) for argument in step.node.args[:2])
+    rows, columns = joined_along(left, [-1]), joined_along(right, [-2])
+    live = torch.tensor(LIVE, dtype=torch.int32)
+    rows = live.expand(left.shape[:-1]) if rows is None else rows
+    columns = live.expand(*right.shape[:-2], right.shape[-1]) if columns is None else columns
+    return step.columns.intersection(rows.unsqueeze(-1), columns.unsqueeze(-2))
+
+
 def _quotient(step: Step) -> Any:
     return step.of(step.node.args[0]).expand(step.shape)
 
@@ -296,6 +306,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("zero", "zeros_like", "new_zeros"), _zeros),
     "mul": _product,
     "addcmul": _sum_with_product,
+    **dict.fromkeys(("mm", "bmm"), _matrix_product),
     "div": _quotient,
     "pow": _power,
     "where": _choose,

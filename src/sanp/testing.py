@@ -75,10 +75,16 @@ class Case:
         return run(self.net, self.batch)
 
     def chosen(self) -> GatedNetwork:
-        """The gated network with random saliencies around 1, so that about half its channels are pruned."""
+        """The gated network with random saliencies around 1, so that about half its channels are pruned.
+
+        They are the same for each sample: predicted from the features of an untrained network they would grow from
+        layer to layer beyond all bounds.
+        """
         chosen = copy.deepcopy(self.gated)
         for layer in chosen.layers.values():
-            randomize(layer.spm, self.generator)
+            for parameter in layer.spm.parameters():
+                random = torch.rand(parameter.shape, generator=self.generator) + 0.5
+                parameter.data.copy_(random if parameter.dim() == 1 else torch.zeros_like(parameter))
             layer.spm.threshold.fill_(1.0)
         return chosen
 
