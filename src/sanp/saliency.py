@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 
 def descriptor(x: Tensor) -> Tensor:
-    """The mean of every channel over all its positions, in float32 whatever the precision of ``x``."""
+    """The mean of every channel over all its positions, in float32 at the least whatever the precision of ``x``."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
     if x.dim() < 3:
-        return x.float()
-    return x.mean(tuple(range(2, x.dim())), dtype=torch.float32)  # (N, C_in)
+        return x.to(dtype)
+    return x.mean(tuple(range(2, x.dim())), dtype=dtype)  # (N, C_in)
 
 
 class Standardize(nn.Module):
@@ -73,7 +74,7 @@ class PredictedSaliency(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
         """The saliency of each output channel, in float32 under autocast too: decisions must not depend on rounding."""
         with torch.autocast(x.device.type, enabled=False):
-            d = self.standardize(descriptor(x))  # (N, C_in)
+            d = self.standardize(descriptor(x).to(self.w1.weight.dtype))  # (N, C_in)
             s: Tensor = self.w2(F.relu(self.w1(d)))  # (N, C_out)
             return s
 
