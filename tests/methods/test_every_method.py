@@ -24,8 +24,16 @@ def squares() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [coloured_squares(512, seed=1)]
 
 
-COARSE = 1 / 16
-"""How far from the budget a method may be that gives layers of 16 channels the same share each: it has few to choose."""
+POINT = 0.01
+CHANNEL = 0.04
+"""what one channel of the most expensive layer costs in these networks of 16 channels"""
+CHANNEL_EACH = 1 / 16
+"""half a channel of every layer: as near as an equal share of 16 channels comes"""
+MISS = {
+    **dict.fromkeys(("cg", "d2nn", "rnp", "weight"), POINT),
+    **dict.fromkeys(("autopruner", "ns", "sanp", "static"), CHANNEL),
+    **dict.fromkeys(("fbs", "fcp", "fixed_k", "l1"), CHANNEL_EACH),
+}
 
 
 @pytest.mark.parametrize("shape", ["chain", "residual"])
@@ -37,7 +45,7 @@ def test_a_method_meets_the_budget_and_is_the_same_from_its_file(
     before = {key: tensor.clone() for key, tensor in net.state_dict().items()}
     pruned = run_stages(METHODS[name].stages(net, task()))
     report = sanp.evaluate(pruned, squares())
-    assert abs(report.kept - 0.5) <= COARSE
+    assert abs(report.kept - 0.5) <= MISS[name]
     assert report.accuracy > 0.4  # four classes
     assert report.dense_flops == sanp.evaluate(net, squares()).flops
     assert report.flops == pytest.approx(sum(layer.flops for layer in report.layers))

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from sanp.backbones import BACKBONES
 from sanp.follow import find_coupling
 from sanp.methods.level import find_level
 from sanp.methods.removal import below, least_of_each_layer, owned
@@ -43,3 +44,17 @@ def test_the_level_is_the_one_whose_cost_is_nearest() -> None:
     assert find_level(lambda level: 1 - level, 0.35, 0.0, 1.0) == pytest.approx(0.65, abs=1e-3)
     steps = find_level(lambda level: round(4 * (1 - level)) / 4, 0.3, 0.0, 1.0)
     assert round(4 * (1 - steps)) / 4 == 0.25
+
+
+@pytest.mark.parametrize("backbone", ["m_cifarnet", "vgg19", "resnet18"])
+@pytest.mark.parametrize("added", [True, False])
+def test_on_the_papers_backbones_an_equal_rate_comes_within_half_a_point(backbone: str, added: bool) -> None:
+    coupling = find_coupling(BACKBONES[backbone](num_classes=10), torch.zeros(1, 3, 32, 32))
+    layers, dense = owned(coupling, added=added), coupling.flops(set())
+    equal = {int(root): 0.0 for roots in layers.values() for root in roots}
+
+    def cost_at(rate: float) -> float:
+        return coupling.flops(least_of_each_layer(coupling, layers, equal, rate)) / dense
+
+    for share in (0.7, 0.5, 0.35, 0.25):
+        assert cost_at(find_level(cost_at, share, 0.0, 1.0, steps=20)) == pytest.approx(share, abs=0.005)
