@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from sanp.binarize import SemanticHashing, TopK
 from sanp.engine.program import Floats, GateWeights
+from sanp.methods.fbs import BoostingSaliency
 from sanp.saliency import PredictedSaliency, Standardize, StaticSaliency
 from sanp.spm import SPM
 
@@ -22,6 +23,8 @@ def floats(tensor: Tensor) -> Floats:
 
 def gate_weights(spm: SPM) -> GateWeights:
     """What the library needs to decide as ``spm`` does in evaluation."""
+    if type(spm) is not SPM:
+        raise Unsupported(f"the gate {type(spm).__name__}")
     channels, w1, b1, w2, b2 = _saliency(spm.saliency)
     groups = channels // spm.group
     if isinstance(spm.binarize, SemanticHashing):
@@ -31,7 +34,8 @@ def gate_weights(spm: SPM) -> GateWeights:
     else:
         raise Unsupported(f"the binarizer {type(spm.binarize).__name__}")
     threshold = np.broadcast_to(floats(spm.threshold), (channels,))
-    return GateWeights(w1=w1, b1=b1, w2=w2, b2=b2, threshold=threshold, group=spm.group, top=top)
+    absolute = isinstance(spm.saliency, BoostingSaliency)
+    return GateWeights(w1=w1, b1=b1, w2=w2, b2=b2, threshold=threshold, group=spm.group, top=top, absolute=absolute)
 
 
 def _saliency(module: nn.Module) -> tuple[int, Floats, Floats, Floats, Floats]:
@@ -41,6 +45,10 @@ def _saliency(module: nn.Module) -> tuple[int, Floats, Floats, Floats, Floats]:
             constant = floats(module.predict(module.vector)[0])
         nothing = np.zeros((0, module.vector.shape[1]), np.float32)
         return len(constant), nothing, nothing[:, 0], np.zeros((len(constant), 0), np.float32), constant
+    if isinstance(module, BoostingSaliency):
+        channels = module.phi.out_features
+        one = np.eye(channels, dtype=np.float32)
+        return channels, floats(module.phi.weight), floats(module.phi.bias), one, np.zeros(channels, np.float32)
     if not isinstance(module, PredictedSaliency):
         raise Unsupported(f"the saliency {type(module).__name__}")
     w1, b1 = module.w1.weight.detach().double(), torch.zeros(module.w1.out_features, dtype=torch.float64)

@@ -16,6 +16,8 @@ ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4")
 """how a convolution can be computed, in the order of their numbers"""
 
 _ROOM = 512
+_INTERFACE = 4
+"""counted up with every change of the C interface, here and in api.cpp"""
 
 
 class Unavailable(Exception):
@@ -35,6 +37,8 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(found[0]))
     except OSError as error:
         raise Unavailable(f"{found[0].name} cannot be loaded ({error})") from error
+    if getattr(library, "sanp_interface", lambda: 0)() != _INTERFACE:
+        raise Unavailable(f"{found[0].name} was built from other sources: install the package again")
     message = (c_char_p, c_long)
     library.sanp_create.argtypes = [c_void_p, c_long, c_void_p, c_long, POINTER(c_void_p), *message]
     library.sanp_free.argtypes = [c_void_p]
@@ -42,8 +46,7 @@ def load() -> ctypes.CDLL:
     library.sanp_run.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, c_void_p, c_void_p, c_void_p, *message]
     library.sanp_algorithms.argtypes = [c_void_p, c_int]
     library.sanp_choose.argtypes = [c_void_p, c_int, c_int, *message]
-    library.sanp_settle.argtypes = [c_void_p]
-    library.sanp_settle.restype = None
+    library.sanp_settle.argtypes = [c_void_p, *message]
     library.sanp_arena_bytes.argtypes = [c_void_p]
     library.sanp_arena_bytes.restype = c_long
     library.sanp_operators.argtypes = [c_void_p]
@@ -147,7 +150,8 @@ class NativeProgram:
 
     def settle(self) -> None:
         """Frees the weights of the algorithms that were not chosen."""
-        self._library.sanp_settle(self._handle)
+        message = ctypes.create_string_buffer(_ROOM)
+        _check(self._library.sanp_settle(self._handle, message, _ROOM), message)
 
 
 def _check(status: int, message: "ctypes.Array[c_char]") -> None:

@@ -194,6 +194,8 @@ class Lowering:
             self.define(value, Moved(moved.base, apart[0]))
 
     def _gated(self, unit: Unit, module: GatedConv | FollowingConv) -> None:
+        if module.norm_outside:
+            raise Unsupported("a gate that waits for a batch norm outside its module")
         convolutions = [node for node in unit.nodes if node.op == "convolution"]
         if len(convolutions) != 1 or convolutions[0].args[0] != unit.inputs[0]:
             raise Unsupported("a gated module that is not one convolution of its input")

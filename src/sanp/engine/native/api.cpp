@@ -80,6 +80,9 @@ ConvOp& conv_at(Program& p, int op) {
 
 extern "C" {
 
+// Counted up with every change of this interface, here and in library.py.
+int sanp_interface() { return 4; }
+
 int sanp_create(const int64_t* code, long count, const float* data, long floats, Program** out, char* message,
                 long room) {
   return guarded(message, room, [&] {
@@ -103,7 +106,7 @@ int sanp_algorithms(Program* p, int op) {
   if (op < 0 || op >= (int)p->ops.size()) return -1;
   auto* c = std::get_if<ConvOp>(&p->ops[op].kind);
   if (!c) return -1;
-  return 1 | (c->conv.winograd2 ? 2 : 0) | (c->conv.winograd4 ? 4 : 0);
+  return (c->conv.weight ? 1 : 0) | (c->conv.winograd2 ? 2 : 0) | (c->conv.winograd4 ? 4 : 0);
 }
 
 int sanp_choose(Program* p, int op, int algorithm, char* message, long room) {
@@ -115,10 +118,9 @@ int sanp_choose(Program* p, int op, int algorithm, char* message, long room) {
   });
 }
 
-// Gives back the weights of the algorithms that were not chosen.
-void sanp_settle(Program* p) {
-  for (Op& op : p->ops)
-    if (auto* c = std::get_if<ConvOp>(&op.kind)) drop_unused_weights(*p, *c);
+// Gives back the weights of the algorithms that were not chosen; after this there is nothing left to choose.
+int sanp_settle(Program* p, char* message, long room) {
+  return guarded(message, room, [&] { settle_weights(*p); });
 }
 
 long sanp_arena_bytes(const Program* p) { return (p->arena * p->chunk + p->scratch) * (long)sizeof(float); }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "program.hpp"
 #include "workspace.hpp"
@@ -19,7 +20,7 @@ void Floats::Free::operator()(float* p) const { std::free(p); }
 Floats::Floats(long count) : size_(count) {
   constexpr size_t large = size_t{2} << 20;
   const size_t bytes = (size_t)count * sizeof(float);
-  const size_t alignment = bytes >= large ? large : 64;
+  const size_t alignment = bytes >= large / 2 ? large : 64;
   const size_t rounded = std::max((bytes + alignment - 1) / alignment * alignment, alignment);
   void* p = std::aligned_alloc(alignment, rounded);
   if (!p) throw Error("out of memory: " + std::to_string(rounded) + " bytes are wanted");
@@ -75,6 +76,8 @@ void place_conv_weights(Program& p, ConvOp& op, const float* weight, const float
   const long each = (long)(c.in_channels / c.groups) * w.taps();
   c.bias = keep(p, bias, c.out_channels);
   c.row = odd_lines(each);
+  std::fill(std::begin(op.weights), std::end(op.weights), -1);
+  op.weights[0] = (int)p.weights.size();
   p.weights.emplace_back(c.out_channels * c.row + 16);
   float* to = p.weights.back().data();
   for (int o = 0; o < c.out_channels; o++) std::copy(weight + o * each, weight + (o + 1) * each, to + o * c.row);
@@ -83,20 +86,31 @@ void place_conv_weights(Program& p, ConvOp& op, const float* weight, const float
   if (!square3 || c.groups != 1 || w.stride_y != 1 || w.stride_x != 1) return;
   if (w.out_height * w.out_width < 9) return;  // less than a tile or two
   c.winograd_step = (c.in_channels + 15) / 16 * 16;
-  op.winograd2_weights = (int)p.weights.size();
+  op.weights[1] = (int)p.weights.size();
   c.winograd2 = place_winograd(p, c, kFilter2, 4, weight, c.winograd2_row);
-  op.winograd4_weights = (int)p.weights.size();
+  op.weights[2] = (int)p.weights.size();
   c.winograd4 = place_winograd(p, c, kFilter4, 6, weight, c.winograd4_row);
 }
 
-void drop_unused_weights(Program& p, ConvOp& op) {
-  if (op.conv.winograd2 && op.algorithm != Algorithm::winograd2) {
-    op.conv.winograd2 = nullptr;
-    p.weights[op.winograd2_weights] = Floats();
-  }
-  if (op.conv.winograd4 && op.algorithm != Algorithm::winograd4) {
-    op.conv.winograd4 = nullptr;
-    p.weights[op.winograd4_weights] = Floats();
+void settle_weights(Program& p) {
+  long total = 0;
+  auto floats = [&](const ConvOp& op) { return p.weights[op.weights[(int)op.algorithm]].size(); };
+  for (const Op& op : p.ops)
+    if (auto* c = std::get_if<ConvOp>(&op.kind)) total += odd_lines(floats(*c));
+  p.weights.emplace_back(total + 16);
+  float* to = p.weights.back().data();
+  for (Op& op : p.ops) {
+    auto* c = std::get_if<ConvOp>(&op.kind);
+    if (!c) continue;
+    const Floats& chosen = p.weights[c->weights[(int)c->algorithm]];
+    std::copy(chosen.data(), chosen.data() + chosen.size(), to);
+    c->conv.weight = c->algorithm == Algorithm::direct ? to : nullptr;
+    c->conv.winograd2 = c->algorithm == Algorithm::winograd2 ? to : nullptr;
+    c->conv.winograd4 = c->algorithm == Algorithm::winograd4 ? to : nullptr;
+    to += odd_lines(chosen.size());
+    for (int& at : c->weights)
+      if (at >= 0) p.weights[at] = Floats();
+    std::fill(std::begin(c->weights), std::end(c->weights), -1);
   }
 }
 

@@ -47,7 +47,7 @@ struct ConvOp {
   int gate;      // whose decision it obeys, or -1
   bool follows;  // a channel whose inputs are all dead is dead too, whatever the bias
   Algorithm algorithm;
-  int winograd2_weights, winograd4_weights;
+  int weights[3];  // where in the program's weights each algorithm's are
 };
 struct GateOp { Gate gate; int id; Descriptor descriptor; };
 struct LinearOp { Linear linear; };
@@ -95,7 +95,8 @@ std::unique_ptr<Program> read_program(const int64_t* code, long count, const flo
 // Copies weights into the order the kernels want.
 const float* keep(Program&, const float* data, long count);
 void place_conv_weights(Program&, ConvOp&, const float* weight, const float* bias);
-void drop_unused_weights(Program&, ConvOp&);
+// Brings the weights of the chosen algorithms together, in the order they are used, and frees all others.
+void settle_weights(Program&);
 const float* place_linear_weights(Program&, int out, int in, const float* weight);
 
 // Decides where every value of one sample lies; values that are not alive together share room.
