@@ -214,7 +214,7 @@ def _show(explorer: Explorer) -> Callable[..., Any]:
             _said(explorer, answered.probabilities, answered.share, truth, label),
             coloured(probabilities(answered, classes, label), dark),
             _set_to(explorer, place),
-            _breaks(answers, right, classes),
+            _breaks(answers, right, explorer.trained, classes),
             coloured(over_budgets(answers, place, right, classes), dark),
             coloured(fired(seen), dark),
             f"In a layer {share:.0%} of the channels are computed for this image, in the mean over the layers.",
@@ -249,8 +249,8 @@ def _set_to(explorer: Explorer, place: int) -> str:
     return f"Set to {now:.0%} of the dense cost, trained at {trained:.0%}: means over {MEASURED_ON} test images."
 
 
-def _breaks(answers: list[Any], right: int, classes: tuple[str, ...]) -> str:
-    broken = breaking_point(answers, right)
+def _breaks(answers: list[Any], right: int, start: int, classes: tuple[str, ...]) -> str:
+    broken = breaking_point(answers, right, start)
     if not any(answered.label == right for answered in answers):
         return f"No budget gives the answer “{classes[right]}”"
     if broken is None:

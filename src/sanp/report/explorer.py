@@ -106,15 +106,15 @@ class Explorer:
             yield
 
 
-def breaking_point(answers: list[Answered], right: int) -> Answered | None:
-    """The dearest setting under which the answer is not ``right`` any more, going down from where it last is.
+def breaking_point(answers: list[Answered], right: int, start: int) -> Answered | None:
+    """The first answer that is not ``right`` on the way down from ``start``, or from the dearest one that is.
 
-    None if no setting below changes the answer.
+    None if there is none, or no right answer at all.
     """
     good = [place for place, answered in enumerate(answers) if answered.label == right]
     if not good:
         return None
-    place = good[-1]
+    place = start if start in good else good[-1]
     while place >= 0 and answers[place].label == right:
         place -= 1
     return answers[place] if place >= 0 else None

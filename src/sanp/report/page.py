@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def render(sources: list[Source]) -> str:
         "sources": sources,
         "overview": overview,
         "overview_data": _packed({f"overview-{overview.key}": _plain(overview)} if overview else {}),
-        "plotly": _compressed(plotly.offline.get_plotlyjs().encode("utf-8")),
+        "plotly": _plotly(),
         "style": Markup(_part("page.css")),
         "script": Markup(_part("page.js")),
     }
@@ -121,6 +122,11 @@ def _plain(chart: Chart) -> dict[str, Any]:
 
 def _packed(figures: dict[str, Any]) -> str:
     return _compressed(json.dumps(figures, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
+
+
+@cache
+def _plotly() -> str:
+    return _compressed(plotly.offline.get_plotlyjs().encode("utf-8"))
 
 
 def _compressed(content: bytes) -> str:

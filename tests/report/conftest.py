@@ -1,0 +1,42 @@
+"""A finished run of a tiny network, made once; every test sees the backbone and the data that it was made with."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import sanp.run
+from sanp.backbones import BACKBONES
+from tests import tiny_run
+
+
+def _install(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("sanp.run.build", None)
+    patch.setattr("sanp.run.load_data", None)
+    patch.setitem(BACKBONES, "tiny", tiny_run.Tiny)
+    tiny_run.install()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder that all tests copy."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        _install(patch)
+        sanp.run.train(tiny_run.recipe(), folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backbone and the data of the run."""
+    _install(monkeypatch)
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Iterator[Path]:
+    """A run folder that a test may change."""
+    yield Path(shutil.copytree(made, tmp_path / "tiny"))

@@ -1,0 +1,75 @@
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sanp import cli
+from sanp.errors import SanpError
+from sanp.report.inputs import FILE, read_inputs
+from sanp.report.predict import Predictor
+from sanp.report.study import study
+from tests import tiny_run
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> list[Path]:
+    """Three test images as files."""
+    paths = []
+    for index in range(3):
+        paths.append(tmp_path / f"{index}.png")
+        Image.fromarray(tiny_run.squares().test.images[index].numpy().transpose(1, 2, 0)).save(paths[-1])
+    return paths
+
+
+def test_a_file_gets_the_answer_and_the_cost_that_the_test_image_got(folder: Path, images: list[Path]) -> None:
+    found, predictor = study(folder), Predictor(folder)
+    report = json.loads((folder / "report.json").read_text())
+    for index, image in enumerate(images):
+        prediction = predictor.predict(image)
+        assert prediction.label == found.classes[found.answers[index]]
+        assert prediction.flops == report["per_sample"][index]
+        assert prediction.kept == report["per_sample"][index] / report["dense_flops"]
+        assert prediction.confidence == pytest.approx(found.confidence[index], abs=1e-5)
+        assert prediction.seconds > 0
+
+
+def test_json_for_scripts(
+    folder: Path, images: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sanp", "predict", str(folder), *map(str, images), "--json"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    printed = json.loads(capsys.readouterr().out)
+    assert [each["image"] for each in printed] == list(map(str, images))
+    assert set(printed[0]) == {"image", "label", "confidence", "flops", "kept", "seconds"}
+
+
+def test_predicting_needs_the_data_once_only(folder: Path, images: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Predictor(folder).predict(images[0])
+    monkeypatch.setattr("sanp.run.load_data", None)
+    assert Predictor(folder).predict(images[0]).label == first.label
+
+
+def test_normalising_a_file_is_what_training_did(folder: Path) -> None:
+    inputs, pixels = read_inputs(folder), np.full((1, 3, 8, 8), 51, dtype=np.uint8)
+    # The squares have mean 0.4 and deviation 0.1: (51 / 255 - 0.4) / 0.1 = -2.
+    assert inputs.normalise(pixels).numpy() == pytest.approx(-2.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"image_size": 8}', '{"image_size": 1e9, "mean": [], "std": []}'])
+def test_damaged_inputs_are_told(folder: Path, content: str) -> None:
+    (folder / FILE).write_text(content)
+    with pytest.raises(SanpError, match="damaged"):
+        read_inputs(folder)
+
+
+def test_a_file_that_is_no_image_is_told(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "note.png").write_text("not an image")
+    predictor = Predictor(folder)
+    with pytest.raises(SanpError, match="cannot be read as an image"):
+        predictor.predict(tmp_path / "note.png")
+    with pytest.raises(SanpError, match="is not a file"):
+        predictor.predict(tmp_path / "nowhere.png")
