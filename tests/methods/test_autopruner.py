@@ -1,7 +1,11 @@
+import copy
+
 import pytest
 import torch
+from torch import nn
 
 from sanp.methods.autopruner import CodedNetwork, CodeLayer, rate_penalty
+from sanp.record import record
 from tests.conftest import SmallNet
 
 
@@ -15,7 +19,7 @@ def test_the_penalty_is_the_cubed_gap_of_each_layer() -> None:
 
 
 def test_a_code_layer_scales_by_a_sigmoid_of_the_pooled_batch_mean() -> None:
-    code = CodeLayer(2, 2, 2)
+    code = CodeLayer("conv", nn.Identity(), 2, 2, 2)
     with torch.no_grad():
         code.code.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, -4.0]]))
     code.steepness.fill_(3.0)
@@ -30,11 +34,14 @@ def test_a_code_layer_scales_by_a_sigmoid_of_the_pooled_batch_mean() -> None:
     torch.testing.assert_close(code(y), y * torch.sigmoid(3 * code.mean_v)[:, None, None])
 
 
-def test_unhooking_leaves_the_network_as_it_was() -> None:
+def test_without_its_code_layers_the_network_is_as_it_was() -> None:
     net, x = SmallNet().eval(), torch.randn(2, 3, 8, 8)
-    before = net(x)
+    before, names = net(x), list(net.state_dict())
     coded = CodedNetwork(net, {"features.0": "features.1"}, x[:1]).eval()
-    torch.testing.assert_close(coded.layers["features.0"](torch.ones(1, 16, 8, 8)), torch.full((1, 16, 8, 8), 0.5))
-    assert not torch.allclose(coded(x), before)
-    coded.unhook()
+    with record(coded) as gates:
+        assert not torch.allclose(coded(x), before)
+    assert gates["features.0"].saliency.tolist() == [[0.5] * 16]
+    torch.testing.assert_close(copy.deepcopy(coded)(x), coded(x))
+    coded.remove_codes()
     torch.testing.assert_close(coded(x), before)
+    assert list(net.state_dict()) == names

@@ -7,7 +7,7 @@ budget; the cut is at σ(α v) = 0.5, moved as far as the budget needs. Channels
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,10 @@ from sanp.fit import Stages, Task
 from sanp.methods.removal import below, least_of_each_layer, owned
 from sanp.methods.retrain import epochs_in_parts, plain_stage
 from sanp.methods.static_cut import Cutting
+from sanp.record import Gates, forward_of, note
 from sanp.schedule import flat
 from sanp.stages import Stage, tuned
-from sanp.trace import evaluating
+from sanp.trace import trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,69 +47,79 @@ class AutoPrunerConfig:
 
 
 class CodeLayer(nn.Module):
-    """One value a channel from a layer's activation, and the scale that it gives the channel."""
+    """A layer whose channels are scaled by one value each, which the layer's own activation gives."""
 
     mean_v: Tensor
     steepness: Tensor
 
-    def __init__(self, channels: int, height: int, width: int) -> None:
+    def __init__(self, name: str, layer: nn.Module, channels: int, height: int, width: int) -> None:
         super().__init__()
+        self.name, self.layer = name, layer
         self.pool = 2 if min(height, width) >= 2 else 1
         self.size = channels * (height // self.pool) * (width // self.pool)
         self.code = nn.Linear(self.size, channels, bias=False)
         nn.init.normal_(self.code.weight, std=math.sqrt(2 * self.size))
         self.register_buffer("mean_v", torch.zeros(channels))
         self.register_buffer("steepness", torch.ones(()))
-        self.scale = torch.ones(channels)
-        """of the last forward, with its gradient"""
 
-    def forward(self, y: Tensor) -> Tensor:  # (N, C, H, W) -> (N, C, H, W)
+    def forward(self, x: Tensor) -> Tensor:  # -> (N, C, H, W)
         """The activation scaled by σ(α v); evaluation uses the running mean of v."""
+        y: Tensor = self.layer(x)
         v = self.mean_v
         if self.training:
             mean = F.max_pool2d(F.relu(y.detach()).mean(0, keepdim=True), self.pool)  # (1, C, H / 2, W / 2)
             v = self.code(mean.flatten(1).float())[0] / self.size  # (C,); a step moves it alike in layers of any size
             with torch.no_grad():
                 self.mean_v.lerp_(v, 0.1)
-        self.scale = torch.sigmoid(self.steepness * v)
-        return y * self.scale.to(y.dtype)[:, None, None]
+        scale = torch.sigmoid(self.steepness * v)
+        note(self.name, Gates(scale[None], (scale.detach() > 0.5).float()[None], scale[None]))
+        return y * scale.to(y.dtype)[:, None, None]
 
 
 class CodedNetwork(nn.Module):
-    """A network in training with code layers hooked to where its convolutions' channels come out."""
+    """A network in training with code layers around where its convolutions' channels come out."""
 
-    def __init__(self, net: nn.Module, sites: dict[str, str], example: Tensor) -> None:
+    def __init__(self, net: nn.Module, sites: Mapping[str, str], example: Tensor) -> None:
         super().__init__()
         self.net = net
-        shapes: dict[str, torch.Size] = {}
-        with evaluating(net), torch.no_grad():
-            handles = [_on_output(net, site, _noting(shapes, site)) for site in sites.values()]
-            net(example)
-        for handle in handles:
-            handle.remove()
-        self.layers = {path: CodeLayer(*shapes[site][1:]) for path, site in sites.items()}
-        self.codes = nn.ModuleList(self.layers.values())
-        self._handles = [_on_output(net, site, self.layers[path]) for path, site in sites.items()]
+        shapes = _output_shapes(net, list(sites.values()), example)
+        self.layers = {
+            path: CodeLayer(path, net.get_submodule(site), *shapes[site][1:]) for path, site in sites.items()
+        }
+        self._sites = dict(sites)
+        for path, site in sites.items():
+            _put(net, site, self.layers[path])
 
     def forward(self, x: Tensor) -> Any:
-        """The network's own forward, its channels scaled on the way."""
-        return self.net(x)
+        """The network's own forward, its channels scaled on the way and the scales recorded."""
+        with forward_of(self):
+            return self.net(x)
 
-    def unhook(self) -> None:
+    def code_parameters(self) -> list[nn.Parameter]:
+        """The parameters of the code layers."""
+        return [parameter for layer in self.layers.values() for parameter in layer.code.parameters()]
+
+    def network_parameters(self) -> list[nn.Parameter]:
+        """All others."""
+        codes = {id(parameter) for parameter in self.code_parameters()}
+        return [parameter for parameter in self.net.parameters() if id(parameter) not in codes]
+
+    def remove_codes(self) -> None:
         """Leaves the network as it would be without code layers."""
-        for handle in self._handles:
-            handle.remove()
+        for path, site in self._sites.items():
+            _put(self.net, site, self.layers[path].layer)
 
 
-def _on_output(net: nn.Module, path: str, change: Any) -> Any:
-    return net.get_submodule(path).register_forward_hook(lambda module, args, y: change(y))
+def _output_shapes(net: nn.Module, paths: list[str], example: Tensor) -> dict[str, torch.Size]:
+    """The shape of what each of these modules puts out."""
+    seen = trace(net, example)
+    calls = {call.path: call for call in seen.calls}
+    return {path: seen.shapes[calls[path].outputs[0].index] for path in paths}
 
 
-def _noting(shapes: dict[str, torch.Size], site: str) -> Callable[[Tensor], None]:
-    def note(y: Tensor) -> None:
-        shapes[site] = y.shape
-
-    return note
+def _put(net: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(net.get_submodule(parent), name, module)
 
 
 def rate_penalty(scales: Iterable[Tensor], target: float, strength: float) -> Tensor:
@@ -143,7 +154,7 @@ class AutoPruner:
         learn, fine = epochs_in_parts(task, self.config.code_share, 1 - self.config.code_share)
         if learn:
             yield self._code_stage(coded, cutting.task, learn, 1 - rate)
-        coded.unhook()
+        coded.remove_codes()
         scores = code_scores(cutting, coded, layers)
 
         def gone_at(threshold: float) -> set[int]:
@@ -158,10 +169,10 @@ class AutoPruner:
             for code in coded.layers.values():
                 code.steepness.fill_(1 + (self.config.steepest - 1) * progress)
 
-        def penalty(progress: float) -> Tensor:
-            return rate_penalty((code.scale for code in coded.layers.values()), target, self.config.strength)
+        def penalty(progress: float, gates: Mapping[str, Gates]) -> Tensor:
+            return rate_penalty((gate.saliency for gate in gates.values()), target, self.config.strength)
 
-        adam = torch.optim.AdamW(coded.codes.parameters(), lr=self.config.lr, weight_decay=0.0)
+        adam = torch.optim.AdamW(coded.code_parameters(), lr=self.config.lr, weight_decay=0.0)
         return plain_stage(
             "code",
             coded,
@@ -169,7 +180,7 @@ class AutoPruner:
             epochs,
             extra=penalty,
             before_step=steepen,
-            only=list(coded.net.parameters()),
+            only=coded.network_parameters(),
             also_train=(tuned(adam, flat(task.config.rise)),),
         )
 

@@ -5,7 +5,7 @@ becomes its mean filter and the next layers' kernels over it are summed, which i
 rest is fine-tuned. The rate is the one whose cost is the budget. Layers joined by an addition share their clusters.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -15,8 +15,9 @@ from sanp.errors import SanpError
 from sanp.fit import Stages, Task
 from sanp.methods.clusters import Part, filters, k_means, merge, parts_of, rows_of, spread
 from sanp.methods.removal import owned
-from sanp.methods.retrain import epochs_in_parts, plain_stage, total_lr
+from sanp.methods.retrain import Extra, epochs_in_parts, plain_stage, total_lr
 from sanp.methods.static_cut import Cutting
+from sanp.record import Gates
 from sanp.stages import steps_in
 
 
@@ -93,10 +94,10 @@ def _cluster(cutting: Cutting, roots: Tensor, rate: float) -> Clustered:
     return Clustered(roots, k_means(filters(cutting.net, parts), num_clusters(len(roots), rate)), parts)
 
 
-def _cluster_pull(net: nn.Module, clustered: list[Clustered], strength: float) -> Callable[[float], Tensor]:
+def _cluster_pull(net: nn.Module, clustered: list[Clustered], strength: float) -> Extra:
     """(λ/2) Σ |w_i - mean|², λ = strength · progress."""
 
-    def penalty(progress: float) -> Tensor:
+    def penalty(progress: float, gates: Mapping[str, Gates]) -> Tensor:
         spreads = [
             spread(rows_of(net, part), layer.assigned, layer.count)
             for layer in clustered

@@ -63,7 +63,7 @@ class NS:
         weight = self.config.weight(total_lr(task.config, sparse, steps_in(task.loader)))
         if sparse:
             yield plain_stage(
-                "sparsity", cutting.net, cutting.task, sparse, extra=lambda _: weight * scale_penalty(scales)
+                "sparsity", cutting.net, cutting.task, sparse, extra=lambda _, __: weight * scale_penalty(scales)
             )
         scores = scale_scores(cutting, scales)
 

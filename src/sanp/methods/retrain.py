@@ -1,6 +1,6 @@
 """Training of a network without gates, as the static methods need it: the same loss, optimizer and epochs as SANP's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 
 from torch import Tensor, nn
@@ -11,10 +11,11 @@ from sanp.errors import SanpError
 from sanp.finish import estimate_norms
 from sanp.fit import Task, schedule, sgd, share_right
 from sanp.precision import Format
+from sanp.record import Gates, record
 from sanp.stages import Outcome, Stage, Tuned, tuned
 
-Extra = Callable[[float], Tensor]
-"""The share of the stage's steps done, to a term that is added to the loss."""
+Extra = Callable[[float, Mapping[str, Gates]], Tensor]
+"""The share of the stage's steps done, and what the forward recorded, to a term that is added to the loss."""
 
 
 def epochs_in_parts(task: Task, *parts: float) -> list[int]:
@@ -43,9 +44,10 @@ def plain_stage(
     def step_loss(x: Tensor, y: object, progress: float) -> Outcome:
         if before_step is not None:
             before_step(progress)
-        output = net(x)
+        with record(net) as gates:
+            output = net(x)
         loss = task.loss_with_teacher(x, output, y)
-        total = loss if extra is None else loss + extra(progress)
+        total = loss if extra is None else loss + extra(progress, gates)
         return Outcome(total, share_right(output, y), shown=loss.item())
 
     parameters = list(net.parameters()) if only is None else only
