@@ -14,6 +14,7 @@ from sanp.engine.gates import Unsupported
 from sanp.engine.library import ALGORITHMS, Unavailable, load
 from sanp.engine.lowering import Lowering
 from sanp.engine.plan import Plan, PlanRow
+from sanp.engine.program import ProgramWriter
 from sanp.engine.segments import Segment, cut
 from sanp.engine.tune import tune
 from sanp.errors import SanpError
@@ -121,6 +122,7 @@ class _Builder:
     def _native(
         self, segment: Segment, lowering: Lowering, values: dict[Any, Tensor], winograd: bool
     ) -> tuple[NativeStep, list[PlanRow]]:
+        assert isinstance(lowering.writer, ProgramWriter)
         program = lowering.writer.build()
         if winograd:
             inputs = [np.ascontiguousarray(values[value][:1].numpy()) for value in lowering.inputs]

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 import torch
@@ -15,6 +15,11 @@ from sanp.engine.units import Unit
 from sanp.gated_conv import FollowingConv, GatedConv
 from sanp.trace import Node, Trace, Value
 
+if TYPE_CHECKING:
+    from sanp.engine.onnx_writer import OnnxWriter
+
+Writer: TypeAlias = Union[ProgramWriter, "OnnxWriter"]
+"""what programs are written with: the native library's, or ONNX's"""
 Shape = tuple[int, int, int]
 
 
@@ -52,9 +57,9 @@ def sample_shape(shape: torch.Size) -> Shape:
 class Lowering:
     """Writes one native program from consecutive units. ``kept`` are the values that something else reads."""
 
-    def __init__(self, trace: Trace, kept: set[Value], readers: Mapping[Value, int]) -> None:
+    def __init__(self, trace: Trace, writer: Writer, kept: set[Value], readers: Mapping[Value, int]) -> None:
         self.trace = trace
-        self.writer = ProgramWriter()
+        self.writer = writer
         self.inputs: list[Value] = []
         self.origin: list[str] = []
         """for every operator of the program, the unit it came from"""

@@ -1,11 +1,12 @@
 """Cuts a traced network into stretches that run natively and stretches that run in torch, in order of execution."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sanp.engine.gates import Unsupported
-from sanp.engine.lowering import Lowering
+from sanp.engine.lowering import Lowering, Writer
+from sanp.engine.program import ProgramWriter
 from sanp.engine.rules import MOVES
 from sanp.engine.units import Unit, units_of
 from sanp.gated_conv import FollowingConv
@@ -37,16 +38,16 @@ class Obstacle(Unsupported):
         self.unit = unit
 
 
-def cut(trace: Trace) -> list[tuple[Segment, Lowering | None]]:
+def cut(trace: Trace, new_writer: Callable[[], Writer] = ProgramWriter) -> list[tuple[Segment, Lowering | None]]:
     """The segments of a network, the native ones with their program; :class:`Unsupported` if it cannot be cut."""
     units = units_of(trace)
     if not units:
         raise Unsupported("a network that runs no operator")
-    reasons = {unit.index: reason for unit in units if (reason := _obstacle(trace, unit)) is not None}
+    reasons = {unit.index: reason for unit in units if (reason := _obstacle(trace, unit, new_writer())) is not None}
     while True:
         segments = _segments(trace, units, reasons)
         try:
-            return [(segment, _lower(trace, segment) if segment.native else None) for segment in segments]
+            return [(segment, _lower(trace, segment, new_writer()) if segment.native else None) for segment in segments]
         except Obstacle as found:
             reasons[found.unit.index] = str(found)
 
@@ -71,10 +72,10 @@ def _segments(trace: Trace, units: Sequence[Unit], reasons: Mapping[int, str]) -
     return segments
 
 
-def _lower(trace: Trace, segment: Segment) -> Lowering:
+def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
     """The native program of a segment; :class:`Obstacle` names the unit that stands in the way."""
     readers = Counter(value for unit in segment.units for value in unit.inputs)
-    lowering = Lowering(trace, set(segment.outputs), readers)
+    lowering = Lowering(trace, writer, set(segment.outputs), readers)
     for unit in segment.units:
         try:
             lowering.add(unit)
@@ -89,12 +90,12 @@ def _lower(trace: Trace, segment: Segment) -> Lowering:
     return lowering
 
 
-def _obstacle(trace: Trace, unit: Unit) -> str | None:
+def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
     """Why a unit could not even run natively by itself, or None. What moves numbers depends on its neighbours."""
     if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.op in MOVES):
         return None
     try:
-        Lowering(trace, set(unit.outputs), {}).add(unit)
+        Lowering(trace, writer, set(unit.outputs), {}).add(unit)
     except Unsupported as reason:
         return str(reason)
     return None

@@ -1,0 +1,143 @@
+"""sanp.export: an ONNX file in which a runtime itself skips the pruned channels, checked after writing."""
+
+import copy
+import importlib.util
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from sanp.engine.gates import Unsupported
+from sanp.engine.segments import cut
+from sanp.errors import SanpError
+from sanp.trace import call_with, trace
+
+_OPSET = 17
+_TOLERANCE = 1e-4
+
+
+def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynamic: bool = True) -> Path:
+    """Writes a network as an ONNX file for any batch size, and runs it in ONNX Runtime to check it.
+
+    With ``dynamic`` the weights of open channels are gathered for each image, so that pruned ones are never computed;
+    the images of a batch go through one after the other (ONNX's Scan). Without, pruned channels are computed and
+    multiplied by zero: for runtimes that refuse weights that are not constant. Needs the extra ``onnx``.
+    """
+    for needed in ("onnx", "onnxruntime"):
+        if importlib.util.find_spec(needed) is None:
+            raise SanpError(f'{needed} is not installed: export needs it; pip install "sanp[onnx]"')
+    import onnx
+
+    if not isinstance(example_input, Tensor) or example_input.dim() < 2 or len(example_input) == 0:
+        raise SanpError("example_input must be one tensor of at least one sample: a file has one input")
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise SanpError(f"{path} cannot be written: the folder {path.parent} does not exist; make it first")
+    network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
+    x = example_input.detach().cpu().float()
+    model = _skipping(network, x) if dynamic else _masked(network, x)
+    onnx.checker.check_model(model)
+    _check(model, network, x)
+    onnx.save(model, str(path))
+    return path
+
+
+def _skipping(network: nn.Module, x: Tensor) -> Any:
+    """The graph whose weights are gathered, inside a Scan over the images."""
+    from onnx import TensorProto, helper
+
+    from sanp.engine.onnx_writer import OnnxWriter
+
+    seen = trace(network, x[:1].expand(2, *x.shape[1:]).clone())
+    try:
+        segments = cut(seen, OnnxWriter)
+    except Unsupported as reason:
+        raise SanpError(f"no skipping file can be written: {reason}; use dynamic=False") from reason
+    if len(segments) != 1 or segments[0][1] is None or len(seen.outputs) != 1:
+        reasons = "; ".join(dict.fromkeys(why for segment, _ in segments for why in segment.reasons))
+        raise SanpError(f"no skipping file can be written: {reasons or 'several outputs'}; use dynamic=False")
+    writer = segments[0][1].writer
+    assert isinstance(writer, OnnxWriter)
+    shape = list(seen.shapes[seen.outputs[0].index][1:])
+    inside, outside = list(writer.shapes[0]), list(x.shape[1:])
+    body = helper.make_graph(
+        writer.operators,
+        "one_image",
+        [helper.make_tensor_value_info(writer.inputs[0], TensorProto.FLOAT, inside)],
+        [helper.make_tensor_value_info(writer.outputs[0], TensorProto.FLOAT, None)],
+    )
+    constants = [
+        *writer.constants,
+        helper.make_tensor("image_shape", TensorProto.INT64, [1 + len(inside)], [-1, *inside]),
+        helper.make_tensor("output_shape", TensorProto.INT64, [1 + len(shape)], [-1, *shape]),
+    ]
+    nodes = [
+        helper.make_node("Reshape", ["input", "image_shape"], ["images"]),
+        helper.make_node("Scan", ["images"], ["results"], body=body, num_scan_inputs=1),
+        helper.make_node("Reshape", ["results", "output_shape"], ["output"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "sanp",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["N", *outside])],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, ["N", *shape])],
+        initializer=constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], producer_name="sanp")
+    model.ir_version = 8
+    return model
+
+
+def _masked(network: nn.Module, x: Tensor) -> Any:
+    """The graph that multiplies pruned channels by zero."""
+    import io
+    import warnings
+
+    import onnx
+
+    buffer = io.BytesIO()
+    axes = {"input": {0: "N"}, "output": {0: "N"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter speaks of its own future
+        torch.onnx.export(
+            network,
+            (x[:1],),
+            buffer,  # type: ignore[arg-type]
+            dynamo=False,
+            opset_version=_OPSET,
+            input_names=["input"],
+            output_names=["output"],
+            dynamic_axes=axes,
+        )
+    return onnx.load_model_from_string(buffer.getvalue())
+
+
+def _check(model: Any, network: nn.Module, x: Tensor) -> None:
+    """ONNX Runtime against the network, one sample and several."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    several = torch.cat([x[:4], *[x[:1]] * max(1, 3 - len(x))])
+    for batch in (x[:1], several):
+        with torch.no_grad():
+            (expected, *_) = tree_leaves(call_with(network, batch))
+        (given, *_) = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
+        scale = max(float(expected.abs().max()), 1e-30)
+        wrong = np.abs(given - expected.numpy()).reshape(len(batch), -1).max(1) > _TOLERANCE * scale
+        if given.shape != expected.shape or 2 * int(wrong.sum()) >= len(batch):
+            raise SanpError("ONNX Runtime gives another result than the network: nothing was written")
+
+
+class _CallableModule(types.ModuleType):
+    """``sanp.export`` names both this file and its function; calling either is the same."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Path:
+        return export(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule
