@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # loaded once here, not in every child
+import torch.utils.tensorboard
 from safetensors.torch import load_file
 
 import sanp.resume

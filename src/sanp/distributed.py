@@ -4,6 +4,7 @@ Without such a start there is one process: its rank is 0 of 1 and nothing is sen
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,6 +19,11 @@ PATIENCE = timedelta(minutes=30)
 """how long a process waits for another before it takes that one for lost"""
 _LOST = ("gloo", "connection", "peer", "timed out", "timeout", "socket", "store")
 """words of which the errors of a broken connection have at least one"""
+
+
+_held: list[object] = []
+"""groups that were joined: if a wrapper of DistributedDataParallel is the last to let one go, PyTorch waits for the
+group's threads while it holds the lock that they need, and never ends"""
 
 
 class RankLost(SanpError):
@@ -48,6 +54,7 @@ def joined() -> Iterator[None]:
         dist.init_process_group("gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise RankLost(f"cannot reach the other processes ({error}): check what torchrun was given") from error
+    _held.append(dist.group.WORLD)
     try:
         yield
     finally:
@@ -60,10 +67,10 @@ def explained(what_to_do: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        text = " ".join(str(error).split())
+        text = re.sub(r"\[/\S*\] ", "", " ".join(str(error).split()))  # without the place in PyTorch's source
         if world() == 1 or not any(word in text.lower() for word in _LOST):
             raise
-        raise RankLost(f"another process of this run ended or does not answer ({text[:120]}): {what_to_do}") from error
+        raise RankLost(f"another process of this run ended or does not answer ({text[:80]}): {what_to_do}") from error
 
 
 def sum_over_ranks(tensor: Tensor) -> Tensor:

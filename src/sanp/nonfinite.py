@@ -29,8 +29,9 @@ def where(net: nn.Module, x: Tensor) -> str:
     """In words, from one more forward of the batch that went wrong; empty if all of it is finite this time."""
     if not finite(x):
         return "the images of this batch hold NaN or infinity"
-    if (name := bad_parameter(net)) is not None:
-        return f"{name} is not finite, since an earlier step was too large"
+    for name, parameter in net.named_parameters():  # running statistics have seen this batch and say nothing
+        if not finite(parameter):
+            return f"{name} is not finite, since an earlier step was too large"
     found: list[str] = []
     names = {module: name for name, module in net.named_modules()}
 
