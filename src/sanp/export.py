@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from sanp.engine.gates import Unsupported
 from sanp.engine.segments import cut
 from sanp.errors import SanpError
+from sanp.saliency import Standardize
 from sanp.trace import call_with, trace
 
 _OPSET = 17
@@ -93,6 +94,23 @@ def _skipping(network: nn.Module, x: Tensor) -> Any:
     return model
 
 
+class _Standardized(nn.Module):
+    """A standardisation as plain arithmetic: the exporter wants to know how many channels a batch norm has."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, fitted: Standardize) -> None:
+        super().__init__()
+        self.register_buffer("mean", fitted.mean)
+        self.register_buffer("scale", (fitted.var + fitted.eps).rsqrt())
+
+    def forward(self, d: Tensor) -> Tensor:  # (N, C_in) -> (N, C_in)
+        """(d - mean) / deviation"""
+        result: Tensor = (d - self.mean) * self.scale
+        return result
+
+
 def _masked(network: nn.Module, x: Tensor) -> Any:
     """The graph that multiplies pruned channels by zero."""
     import io
@@ -100,6 +118,10 @@ def _masked(network: nn.Module, x: Tensor) -> Any:
 
     import onnx
 
+    for module in list(network.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, Standardize):
+                setattr(module, name, _Standardized(child))
     buffer = io.BytesIO()
     axes = {"input": {0: "N"}, "output": {0: "N"}}
     with warnings.catch_warnings():
