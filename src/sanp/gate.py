@@ -25,6 +25,9 @@ MakeSPM = Callable[[int, int, SPMConfig], SPM]
 """Input channels, output channels and settings to an SPM; a method may give its own."""
 
 
+MIXED_ROWS = "its rows are not the samples of the batch"
+
+
 def gate(
     net: nn.Module,
     example_input: Any,
@@ -125,7 +128,7 @@ def _topology(seen: Trace, sites: Sites) -> Topology:
         if not mixed:
             return topology
         for name in mixed:
-            sites.drop(module_path(name), "its rows are not the samples of the batch")
+            sites.drop(module_path(name), MIXED_ROWS)
 
 
 def _insert(net: nn.Module, sites: Sites, topology: Topology, make_spm: Callable[[int, int], SPM]) -> None:

@@ -34,13 +34,13 @@ class _Normalised(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "conv":
+            if name == "conv" or name.startswith("__"):  # how to copy or pickle this is not the convolution's to say
                 raise
             return getattr(self.conv, name)
 
-    def features(self, x: Tensor) -> Tensor:
-        """BatchNorm(f * x), all channels."""
-        y: Tensor = self.conv(x)
+    def features(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:
+        """BatchNorm(f * x), all channels; the settings are what else the convolution takes, as an ``output_size``."""
+        y: Tensor = self.conv(x, *settings, **named)
         return y if self.norm is None else self.norm(y)
 
     def scaled(self, y: Tensor, scale: Tensor) -> Tensor:
@@ -61,10 +61,10 @@ class GatedConv(_Normalised):
         super().__init__(name, conv, norm)
         self.spm = spm
 
-    def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out, ...)
+    def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C_in, ...) -> (N, C_out, ...)
         """Eq. 5; every channel is computed here, the engine skips the pruned ones."""
         gates = self.spm(x)
-        y = self.features(x)
+        y = self.features(x, *settings, **named)
         note(self.name, gates)
         return self.scaled(y, gates.saliency * gates.applied)
 
@@ -82,9 +82,9 @@ class FollowingConv(_Normalised):
         super().__init__(name, conv, norm)
         self.open_channels = open_channels
 
-    def forward(self, x: Tensor) -> Tensor:  # (N, C, ...) -> (N, C', ...)
+    def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C, ...) -> (N, C', ...)
         """BatchNorm(f * x) where the input channel was open, zero elsewhere."""
-        y = self.features(x)
+        y = self.features(x, *settings, **named)
         decided = running()
         if decided is None:
             raise SanpError(

@@ -36,6 +36,10 @@ Rows = tuple[int, tuple[int, ...]] | None
 the value has no such dimension."""
 
 
+FEW = 16
+"""so many different columns on one map are joined; a channel with more counts as live"""
+
+
 class Propagation:
     """The columns of every value of a trace, filled node by node.
 
@@ -83,15 +87,18 @@ class Propagation:
         self._of[value] = channels.to(torch.int32).reshape(1, -1, *(1,) * (len(shape) - 2)).expand(shape)
 
     def channels(self, value: Value, dim: int = 1) -> Tensor:
-        """The column of each channel of a value; live where a channel is not one thing all over its map."""
+        """The column of each channel of a value: the union of those on its map, live if these are more than a few."""
         columns = self.of(value)
         others = [other for other in range(columns.dim()) if other != dim]
         single = joined_along(columns, others)
         if single is None:
-            each = columns.movedim(dim, 0).flatten(1)  # (C, everything else)
-            head = each.amax(1, keepdim=True)
-            same = ((each == head) | (each == ZERO)).all(1)
-            single = torch.where(same, head[:, 0], LIVE)
+            each = [row.unique() for row in columns.movedim(dim, 0).flatten(1)]  # as after a pixel shuffle
+            few = [row if len(row) <= FEW else row.new_full((1,), LIVE) for row in each]
+            most = max(len(row) for row in few)
+            padded = torch.stack([torch.cat((row, row[:1].expand(most - len(row)))) for row in few], 1)
+            single = padded[0]
+            for more in padded[1:]:
+                single = self.columns.union(single, more)
         return single.long()
 
     def run(self, node: Node) -> None:
@@ -102,9 +109,12 @@ class Propagation:
             return  # live in, live out
         made = self._apply(node, name)
         for value, columns in zip(node.outputs, tree_leaves(made) if made is not None else (), strict=False):
-            fits = value is not None and isinstance(columns, Tensor) and columns.shape == self.trace.shapes[value.index]
-            if fits and self._rows.get(value) is not None:  # type: ignore[arg-type]
-                self._of[value] = columns  # type: ignore[index]
+            if value is None or not isinstance(columns, Tensor) or columns.shape != self.trace.shapes[value.index]:
+                continue
+            if self._rows.get(value) is not None:
+                self._of[value] = columns
+            elif bool((columns != LIVE).any()):
+                self._note_unknown(f"{node.op} across samples")
 
     def _apply(self, node: Node, name: str) -> Any:
         rule = RULES.get(node.op) or RULES.get(name)
@@ -115,8 +125,11 @@ class Propagation:
             except (RuntimeError, IndexError, TypeError, ValueError):  # a call that the rule did not foresee
                 rule = None
         if rule is None and name not in MAKES_LIVE:
-            self.unknown[node.op] = self.unknown.get(node.op, 0) + 1
+            self._note_unknown(node.op)
         return made
+
+    def _note_unknown(self, what: str) -> None:
+        self.unknown[what] = self.unknown.get(what, 0) + 1
 
     def _step(self, node: Node, of: Callable[[Any], Tensor]) -> Step:
         return Step(node, of, self.columns, self.trace.shapes)
@@ -128,8 +141,11 @@ class Propagation:
         rows = self._rows.get(node.outputs[0]) if node.outputs and node.outputs[0] is not None else None
 
         def of(argument: Any) -> Tensor:
-            other = isinstance(argument, Value) and self._rows.get(argument) != rows
-            return self.all_live(argument) if other else self.of(argument)
+            if not isinstance(argument, Value) or self._rows.get(argument) == rows:
+                return self.of(argument)
+            if argument in self._of:
+                self._note_unknown(f"{node.op} across samples")
+            return self.all_live(argument)
 
         return of
 
@@ -179,7 +195,8 @@ class Propagation:
                 place = -len(shape)  # a batch stays one, whatever becomes of its maps
             if -place <= len(shape) and shape[place] == len(samples):
                 found.add((place, samples))
-        return found.pop() if len(found) == 1 else None
+        batch = self._as_batch(out)  # what is added to a batch leaves its rows where they are
+        return batch if batch in found else found.pop() if len(found) == 1 else None
 
     def _samples_of(self, argument: Any) -> Tensor:
         """The sample of each element of a value; -1 for constants, which are nobody's; -2 where it is not known."""

@@ -99,12 +99,10 @@ class _Finder:
     def _obstacle(self, node: Node, call: ModuleCall) -> str | None:
         if any(call.path == path or call.path.startswith(path + ".") for path in self.skip):
             return "named in skip"
-        if node.args[6]:
-            return "transposed convolution"
-        if sum(self.seen.nodes[i].op == "convolution" for i in range(call.first_node, call.end_node)) != 1:
-            return "its module runs several convolutions"
         if call.outputs != (node.outputs[0],) or len(call.inputs) != 1 or call.parent < 0:
             return "the convolution is called inside a larger module, not as a module of its own"
+        if sum(self.seen.nodes[i].op == "convolution" for i in range(call.first_node, call.end_node)) != 1:
+            return "its module runs several convolutions"
         before, after = (self.seen.shapes[value.index] for value in (call.inputs[0], call.outputs[0]))
         if before[0] != after[0] or len(before) < 3:
             return "its module takes no batch of feature maps"

@@ -60,10 +60,10 @@ class Topology:
         return next(layer for layer in self.layers if layer.name == name)
 
 
-def is_depthwise(node: Node) -> bool:
+def is_depthwise(node: Node, in_channels: int) -> bool:
     """Each output channel of the convolution reads one input channel only."""
-    groups, weight = node.args[8], node.args[1]
-    return isinstance(weight, Tensor) and groups > 1 and weight.shape[1] == 1 and not node.args[6]
+    groups, transposed = node.args[8], node.args[6]
+    return groups == in_channels > 1 and not transposed
 
 
 def is_linear(node: Node) -> bool:
@@ -101,7 +101,9 @@ def _conv_layer(network: Propagation, node: Node, name: str, site: Site | None) 
     role: Role = "dense"
     outputs = torch.full((out_channels,), LIVE)
     by_sample = network.by_sample(source)
-    follows = is_depthwise(node) and (node.args[2] is None if site is None else site.may_follow and by_sample)
+    follows = is_depthwise(node, in_channels) and (
+        node.args[2] is None if site is None else site.may_follow and by_sample
+    )
     if follows and bool((inputs != LIVE).any()):  # without a bias, nothing comes of a zero channel by itself
         role = "follows"
         outputs = inputs.repeat_interleave(out_channels // in_channels)
