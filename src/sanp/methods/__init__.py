@@ -16,13 +16,13 @@ from sanp.methods.method import Method
 from sanp.methods.ns import NS, NSConfig
 from sanp.methods.rnp import RNP, RNPConfig
 from sanp.methods.sanp import SANP
-from sanp.methods.static import STATIC
+from sanp.methods.static import Static
 from sanp.methods.weight import Weight, WeightConfig
 
 METHODS: dict[str, Method] = {
     "sanp": SANP,
     "fixed_k": FixedK(),
-    "static": STATIC,
+    "static": Static(),
     "fbs": FBS(),
     "ns": NS(),
     "fcp": FCP(),

@@ -21,7 +21,8 @@ EVERY = 10
 """steps between two looks at what density the target needs"""
 SAMPLES = 32
 """images of a batch to look at: unions at additions vary little between images"""
-CALIBRATE = 256
+CALIBRATE = 64
+"""training images to set the density on at the end"""
 
 
 class Winners(TopK):
