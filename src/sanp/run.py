@@ -10,6 +10,7 @@ state/              where training stands; gone when the run is finished
 
 import copy
 import json
+import math
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -42,7 +43,8 @@ Watch = Callable[[Progress], None]
 CONFIG, REPORT = "config.toml", "report.json"
 FORMAT = 1
 """of report.json; config.toml has the recipes' own"""
-REPORT_FIELDS = frozenset({"accuracy", "flops", "dense_flops", "kept", "layers", "per_sample", "confusion", "dense"})
+NUMBERS = ("accuracy", "error", "flops", "dense_flops", "kept", "pruned", "overhead_flops")
+"""what every report.json holds as plain numbers"""
 
 
 @dataclass(frozen=True)
@@ -257,13 +259,17 @@ def read_report(folder: Path) -> dict[str, Any]:
         raise SanpError(f"{folder} is not finished (no {REPORT}): go on with sanp train --resume {folder}")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        version, missing = found.get("format", FORMAT), REPORT_FIELDS - found.keys()
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise SanpError(f"{path} is damaged ({error}): evaluate the run again with sanp eval {folder}") from error
-    if version != FORMAT:
-        raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: use the sanp that wrote it")
-    if missing:
-        raise SanpError(f"{path} lacks {', '.join(sorted(missing))}: evaluate the run again with sanp eval {folder}")
+        if (version := found.get("format", FORMAT)) != FORMAT:
+            raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: use the sanp that wrote it")
+        numbers = [found[name] for name in NUMBERS] + [found["dense"][name] for name in ("accuracy", "flops")]
+        optional = [part.get("seconds_per_image") or 0.0 for part in (found, found["dense"])]
+        if not all(math.isfinite(value + 0.0) for value in numbers + optional) or found["dense_flops"] <= 0:
+            raise ValueError("a value is out of its range")
+    except SanpError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise SanpError(f"{path} is damaged ({why}): evaluate the run again with sanp eval {folder}") from error
     return dict(found)
 
 

@@ -2,15 +2,13 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sanp.errors import SanpError, unknown_name
 from sanp.methods import METHODS
-from sanp.run import read_run
+from sanp.run import read_report, read_run
 
 NAMES = {
     "m_cifarnet": "M-CifarNet",
@@ -66,7 +64,7 @@ def read_rows(folders: Iterable[Path]) -> list[Row]:
 
 
 def _rows_of(folder: Path) -> list[Row]:
-    recipe, found = read_run(folder), _report(folder)
+    recipe, found = read_run(folder), read_report(folder)
     method = METHODS[recipe.method]
     try:
         dense = Row(
@@ -94,16 +92,6 @@ def _rows_of(folder: Path) -> list[Row]:
     except (KeyError, TypeError, AttributeError) as error:
         raise SanpError(f"{folder / 'report.json'} lacks {error}: evaluate the run again with sanp eval") from error
     return [dense] if method.name == "dense" else [dense, pruned]
-
-
-def _report(folder: Path) -> Any:
-    path = folder / "report.json"
-    if not path.is_file():
-        raise SanpError(f"{folder} is not finished (no report.json): go on with sanp train --resume {folder}")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SanpError(f"{path} is not JSON ({error}): evaluate the run again with sanp eval {folder}") from error
 
 
 def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:

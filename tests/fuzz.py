@@ -1,0 +1,254 @@
+"""Damaged files by the thousand: each loads or raises our error; nothing hangs, crashes or fills the memory.
+
+``python -m tests.fuzz 50000 [first case]``. A case is its number: ``python -m tests.fuzz 1 N`` runs case N alone.
+"""
+
+import faulthandler
+import mmap
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from io import BytesIO, StringIO
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+import sanp
+from sanp import table
+from sanp.checkpoint import load, save
+from sanp.data.cifar import CIFAR10, read_folder, write_batch, write_meta
+from sanp.data.decode import decode
+from sanp.errors import SanpError
+from sanp.fit import Task, fit_stages
+from sanp.progress_log import ProgressLog, read_metrics
+from sanp.recipe import make_recipe, read_recipe
+from sanp.resume import Position, Saved
+from sanp.run import read_report, read_run, train
+from sanp.stages import Stage
+from tests import mutate, tiny_run
+
+SECONDS = 20
+"""what a case may take; the slowest takes a tenth of one"""
+MEMORY = 2 * 2**30
+"""bytes that all cases together may add to the process"""
+
+
+class Hang(BaseException):
+    """A case took too long; not an Exception, so that no handler takes it for a damaged file."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of file: whole ones, where it lies, what reads it, and how it can be damaged."""
+
+    name: str
+    whole: list[bytes]
+    path: Path
+    read: Callable[[], object]
+    mutations: list[mutate.Mutation]
+
+    def run(self, dice: random.Random) -> bool:
+        """Reads one damaged file; whether it could be read."""
+        damaged = dice.choice(self.mutations)(dice.choice(self.whole), dice)
+        self.path.write_bytes(damaged)
+        try:
+            self.read()
+        except SanpError as error:
+            assert len(str(error).strip()) > 10, f"an empty error: {error!r}"
+            return False
+        return True
+
+
+def targets(folder: Path) -> list[Target]:
+    """Everything that a user may have received from someone."""
+    return [*_networks(folder), *_runs(folder), *_images(folder)]
+
+
+def _networks(folder: Path) -> list[Target]:
+    folder.mkdir(parents=True, exist_ok=True)
+    net = tiny_run.Tiny()
+    gated = sanp.gate(net, torch.zeros(1, 3, 8, 8))
+    gated.set_budget("60%", torch.randn(16, 3, 8, 8))
+    save(net, folder / "plain")
+    save(gated, folder / "gated")
+    path = folder / "net.safetensors"
+
+    def read() -> Tensor:
+        y: Tensor = load(path, net)(torch.zeros(2, 3, 8, 8))
+        return y
+
+    whole = [(folder / name).read_bytes() for name in ("plain", "gated", "gated")]
+    return [Target("network", whole, path, read, [mutate.in_bytes, mutate.in_safetensors, mutate.in_safetensors])]
+
+
+def _stage() -> Stage:
+    """The joint stage of the tiny network, a few steps long."""
+    dataset = tiny_run.squares()
+    batches = sanp.data.Batches(dataset.train, 32, mean=dataset.mean, std=dataset.std, drop_last=True)
+    gated = sanp.gate(tiny_run.Tiny(), torch.zeros(1, 3, 8, 8))
+    config = sanp.FitConfig(warmup_epochs=0, joint_epochs=1, precision="fp32", distill=0.0)
+    return next(fit_stages(gated, Task(loader=batches, budget="60%", config=config)))
+
+
+def _runs(folder: Path) -> list[Target]:
+    run = folder / "run"
+    short = {"pretrain_epochs": 1, "warmup_epochs": 1, "joint_epochs": 1, "precision": "fp32", "norm_batches": 1}
+    train(tiny_run.recipe(fit=short), run)
+    whole = {name: (run / name).read_bytes() for name in ("config.toml", "metrics.jsonl", "report.json")}
+    recipe = folder / "recipe.toml"
+    metrics = folder / "log" / "metrics.jsonl"
+    metrics.parent.mkdir()
+    stage = _stage()
+    steps = stage.run()
+    log = ProgressLog(metrics.parent, {})
+    log.step(next(steps))
+    Saved(folder / "state").write(stage, Position(0, log.state()))
+    state = (folder / "state" / "now.safetensors").read_bytes()
+
+    def resume() -> object:
+        saved = Saved(folder / "state")
+        ProgressLog(folder, saved.position().log)
+        saved.restore(stage)
+        return next(stage.run(), None)
+
+    def report() -> object:
+        read_report(run)
+        (run / "config.toml").write_bytes(whole["config.toml"])
+        return table.cells(table.read_rows([run]))
+
+    text = [mutate.in_bytes]
+    return [
+        Target("state", [state], folder / "state" / "now.safetensors", resume, [*text, *2 * [mutate.in_safetensors]]),
+        Target("config", [whole["config.toml"]], run / "config.toml", lambda: read_run(run), [*text, mutate.in_toml]),
+        Target(
+            "recipe",
+            [whole["config.toml"]],
+            recipe,
+            lambda: make_recipe(read_recipe(recipe)),
+            [*text, mutate.in_toml, mutate.in_toml],
+        ),
+        Target(
+            "metrics",
+            [whole["metrics.jsonl"]],
+            metrics,
+            lambda: read_metrics(metrics.parent),
+            [*text, mutate.in_json_lines],
+        ),
+        Target("report", [whole["report.json"]], run / "report.json", report, [*text, mutate.in_json]),
+    ]
+
+
+def _images(folder: Path) -> list[Target]:
+    root = folder / CIFAR10.folder
+    root.mkdir(parents=True)
+    noise = np.random.default_rng(0)
+    for name in (*CIFAR10.train, CIFAR10.test):
+        write_batch(root / name, CIFAR10, noise.integers(0, 256, (20, 3072), dtype=np.uint8), list(range(10)) * 2)
+    write_meta(root / CIFAR10.meta, CIFAR10, [f"class {number}" for number in range(10)])
+    small = Image.fromarray(noise.integers(0, 256, (40, 56, 3), dtype=np.uint8))
+    wide = Image.fromarray(noise.integers(0, 65536, (30, 20), dtype=np.uint16))
+    files = []
+    for image, kind, extra in (
+        (small, "PNG", {}),
+        (
+            small,
+            "JPEG",
+            {"exif": b"Exif\x00\x00II*\x00\x08\x00\x00\x00\x01\x00\x12\x01\x03\x00\x01\x00\x00\x00\x06\x00"},
+        ),
+        (small, "JPEG", {"progressive": True}),
+        (small, "WEBP", {}),
+        (small.convert("P"), "PNG", {"transparency": 3}),
+        (small.convert("RGBA"), "PNG", {}),
+        (wide, "PNG", {}),
+    ):
+        out = BytesIO()
+        image.save(out, kind, **extra)
+        files.append(out.getvalue())
+    picture = folder / "picture"
+
+    def cifar(name: str) -> Target:
+        whole = (root / name).read_bytes()
+
+        def read() -> object:
+            try:
+                return read_folder(CIFAR10, folder)
+            finally:
+                (root / name).write_bytes(whole)  # the next case damages another file
+
+        return Target("cifar", [whole], root / name, read, [mutate.in_bytes])
+
+    image = Target("image", files, picture, lambda: decode(picture, 32), [mutate.in_bytes])
+    return [cifar("data_batch_3"), cifar("batches.meta"), image, image]
+
+
+def run_cases(numbers: range, folder: Path, note: Callable[[int], None] = lambda number: None) -> Counter[str]:
+    """Runs the cases of these numbers; gives how many files of each kind were read and refused."""
+    every = targets(folder)
+    seen: Counter[str] = Counter()
+
+    def hang(number: int, frame: FrameType | None) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, hang)
+    highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        for number in numbers:
+            note(number)
+            dice = random.Random(number)
+            target = dice.choice(every)
+            signal.alarm(SECONDS)
+            try:
+                with redirect_stderr(StringIO()):
+                    seen[f"{target.name} {'read' if target.run(dice) else 'refused'}"] += 1
+            except (Exception, Hang) as error:
+                raise AssertionError(f"case {number} ({target.name}): {type(error).__name__}: {error}") from error
+            finally:
+                signal.alarm(0)
+        grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - highest)
+        assert grown < MEMORY, f"{grown / 2**30:.1f} GB more than at the start"
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    return seen
+
+
+def main(count: int, first: int = 0) -> None:
+    """Runs the cases in a process of its own, so that a crash can be told with its number."""
+    shared = mmap.mmap(-1, 8)
+    child = os.fork()
+    if child == 0:
+        faulthandler.enable()
+        torch.set_num_threads(1)
+        tiny_run.install()
+        start = time.monotonic()
+
+        def note(number: int) -> None:
+            shared[:8] = number.to_bytes(8, "little")
+            if (number - first) % 5000 == 0:
+                print(f"case {number}, {time.monotonic() - start:.0f} s", flush=True)  # noqa: T201
+
+        with tempfile.TemporaryDirectory() as folder:
+            seen = run_cases(range(first, first + count), Path(folder), note)
+        for what, number in sorted(seen.items()):
+            print(f"{what}: {number}")  # noqa: T201
+        print(f"{count} cases in {time.monotonic() - start:.0f} s: nothing hung, crashed or grew")  # noqa: T201
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        sys.exit(f"signal {os.WTERMSIG(status)} in case {int.from_bytes(shared[:8], 'little')}")
+    sys.exit(os.WEXITSTATUS(status))
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))

@@ -1,0 +1,117 @@
+"""Damage for files: bytes anywhere, or one value in what the file says, which gets past the outer parser."""
+
+import json
+import math
+import random
+import struct
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+ODD: list[Any] = [
+    None, True, False, 0, 1, -1, 2, 3, 255, 256, 2**31, 2**63, 2**64, -(2**63), 10**30, 0.5, -0.0, 1e-300, 1e300,
+    math.inf, -math.inf, math.nan, "", "none", "0", "-1", "35%", "150%", "nan", "a" * 1000, "../../x", "/dev/zero",
+    "\x00", "[red]", "λ", [], [[]], [0], ["x"], [1, 2], [1e9, 1e9], {}, {"": 0}, {"a": {"b": []}}, "F64", "I8", "BF16",
+]  # fmt: skip
+Mutation = Callable[[bytes, random.Random], bytes]
+
+
+def in_bytes(data: bytes, dice: random.Random) -> bytes:
+    """A few of: bits flipped, numbers overwritten, spans cut, doubled or put in."""
+    changed = bytearray(data)
+    for _ in range(dice.choice((1, 1, 1, 2, 4, 16))):
+        place = dice.randrange(len(changed) + 1) if dice.random() < 0.6 else dice.randrange(min(len(changed), 256) + 1)
+        kind = dice.randrange(6)
+        if kind == 0 and place < len(changed):
+            changed[place] ^= 1 << dice.randrange(8)
+        elif kind == 1:
+            size, sign = dice.choice(((1, "B"), (2, "H"), (4, "I"), (8, "Q")))
+            value = dice.choice((0, 1, 2 ** (8 * size) - 1, 2 ** (8 * size - 1), dice.randrange(2 ** (8 * size))))
+            changed[place : place + size] = struct.pack(dice.choice("<>") + sign, value)
+        elif kind == 2:
+            del changed[place:]
+        elif kind == 3:
+            del changed[place : place + dice.choice((1, 4, 100, 5000))]
+        elif kind == 4:
+            changed[place:place] = changed[place : place + dice.choice((1, 8, 64, 4096))]
+        elif kind == 5:
+            changed[place:place] = dice.randbytes(dice.choice((1, 3, 16, 300)))
+    return bytes(changed)
+
+
+def in_tree(value: Any, dice: random.Random) -> Any:
+    """The same lists, dicts and values but for one, which is odd, gone, renamed or nested very deep."""
+    if isinstance(value, dict) and value and dice.random() < 0.85:
+        key = dice.choice(list(value))
+        kept = dict(value)
+        kind = dice.randrange(12)
+        if kind == 0:
+            del kept[key]
+        elif kind == 1:
+            kept[dice.choice((key + "x", key[:-1], "", key.upper()))] = kept.pop(key)
+        elif kind == 2:
+            kept[str(dice.choice(ODD))] = dice.choice(ODD)
+        else:
+            kept[key] = in_tree(kept[key], dice)
+        return kept
+    if isinstance(value, list) and value and dice.random() < 0.85:
+        place = dice.randrange(len(value))
+        return [*value[:place], in_tree(value[place], dice), *value[place + 1 :]]
+    if isinstance(value, int | float) and not isinstance(value, bool) and dice.random() < 0.4:
+        return dice.choice((value + 1, value - 1, -value, value * 1000, float(value), str(value)))
+    return dice.choice(ODD)
+
+
+def in_json(data: bytes, dice: random.Random) -> bytes:
+    """One value of a JSON text."""
+    if dice.random() < 0.02:
+        return b"[" * 100_000
+    return json.dumps(in_tree(json.loads(data), dice)).encode()
+
+
+def in_json_lines(data: bytes, dice: random.Random) -> bytes:
+    """One value of one line."""
+    lines = data.splitlines()
+    place = dice.randrange(len(lines))
+    lines[place] = in_json(lines[place], dice)
+    return b"\n".join(lines) + b"\n"
+
+
+def in_toml(data: bytes, dice: random.Random) -> bytes:
+    """One value of a TOML text."""
+    tree = in_tree(tomllib.loads(data.decode()), dice)
+    if not isinstance(tree, dict):
+        return f"x = {_toml(tree)}".encode()
+    plain = [f"{json.dumps(key)} = {_toml(value)}\n" for key, value in tree.items() if not isinstance(value, dict)]
+    sections = [
+        f"[{json.dumps(key)}]\n" + "".join(f"{json.dumps(name)} = {_toml(inner)}\n" for name, inner in value.items())
+        for key, value in tree.items()
+        if isinstance(value, dict)
+    ]
+    return "".join([*plain, *sections]).encode()
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, float):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+def in_safetensors(data: bytes, dice: random.Random) -> bytes:
+    """One value of the header: of the format's own part, or of the JSON that sanp keeps in it."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    own = header.get("__metadata__", {})
+    if own and dice.random() < 0.7:
+        key = next(iter(own))
+        header["__metadata__"] = {key: in_json(own[key].encode(), dice).decode()}
+    else:
+        header = in_tree(header, dice)
+    written = json.dumps(header).encode()
+    return len(written).to_bytes(8, "little") + written + data[8 + size :]

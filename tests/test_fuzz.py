@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+
+import sanp
+from tests import fuzz, tiny_run
+
+
+def test_500_damaged_files_are_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sanp.run.build", None)  # put back afterwards
+    monkeypatch.setattr("sanp.run.load_data", None)
+    monkeypatch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
+    tiny_run.install()
+    seen = fuzz.run_cases(range(500), tmp_path)
+    assert sum(seen.values()) == 500
+    for kind in ("network", "state", "config", "recipe", "metrics", "report", "cifar", "image"):
+        assert seen[f"{kind} refused"] >= 5, kind  # damage gets as far as each reader
+        assert seen[f"{kind} read"] >= 1, kind
