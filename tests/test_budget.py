@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from sanp.budget import Amount, BudgetController, ControllerConfig, parse_budget
+from sanp.budget import Amount, BudgetController, ControllerConfig, LatencyTable, parse_budget
 from sanp.errors import SanpError
 
 
@@ -38,6 +38,16 @@ def test_an_amount_as_a_share_of_the_dense_network() -> None:
     assert parse_budget("25%").share_of(200e6) == 0.25
     with pytest.raises(SanpError, match="latency table"):
         parse_budget("2ms").share_of(200e6)
+
+
+def test_a_time_is_a_share_by_the_latency_table() -> None:
+    table = LatencyTable(((0.2, 1.0), (0.6, 2.0), (1.0, 4.0)))
+    assert table.share(1.5) == pytest.approx(0.4)
+    assert table.milliseconds(0.8) == pytest.approx(3.0)
+    assert parse_budget("3ms").share_of(200e6, table) == pytest.approx(0.8)
+    assert table.share(9.0) == 1.0
+    with pytest.raises(SanpError, match=r"0\.5ms is below 1ms.*20\.0%.*dense network: 4ms"):
+        table.share(0.5)
 
 
 def test_the_paper_s_weight_is_lambda0_times_the_gap() -> None:

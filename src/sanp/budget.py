@@ -2,6 +2,8 @@
 
 import math
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
@@ -30,17 +32,52 @@ class Amount:
     value: float
     unit: Unit
 
-    def share_of(self, dense_flops: float) -> float:
-        """The share of the dense FLOPs that this amount is; a time needs a latency table and has none here."""
-        if self.unit == "ms":
+    def share_of(self, dense_flops: float, latency: "LatencyTable | None" = None) -> float:
+        """The share of the dense FLOPs that this amount is; a time needs a latency table."""
+        if self.unit == "ms" and latency is None:
             raise SanpError(
-                f"a budget of {self} is a time, and no latency table was given: "
-                "measure one with sanp.engine.latency_table, or give a share or a count"
+                f"a budget of {self} is a time, and there is no latency table: set gated.latency to what "
+                "sanp.engine.latency_table(gated, images) measures, or give a share or a count"
             )
+        if self.unit == "ms" and latency is not None:
+            return latency.share(self.value)
         return self.value if self.unit == "share" else self.value / dense_flops
 
     def __str__(self) -> str:
         return {"share": f"{self.value:.4g}", "flops": f"{self.value:.6g} FLOPs", "ms": f"{self.value:g}ms"}[self.unit]
+
+
+@dataclass(frozen=True)
+class LatencyTable:
+    """Measured points (share of the dense FLOPs, milliseconds an image), joined by straight lines."""
+
+    points: tuple[tuple[float, float], ...]
+    """in ascending order of both"""
+
+    def milliseconds(self, share: float) -> float:
+        """The time that a share takes; outside the measured shares that of the nearest one."""
+        return _between(self.points, share)
+
+    def share(self, milliseconds: float) -> float:
+        """The share that can be had for a time; one below the fastest that was measured is an error."""
+        fastest, slowest = self.points[0][1], self.points[-1][1]
+        if milliseconds < fastest:
+            raise SanpError(
+                f"a budget of {milliseconds:g}ms is below {fastest:.3g}ms, the time of {self.points[0][0]:.1%} of the "
+                f"FLOPs, the least that was measured (the dense network: {slowest:.3g}ms): give more"
+            )
+        return _between([(time, share) for share, time in self.points], milliseconds)
+
+
+def _between(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Linear interpolation; the end values outside."""
+    place = bisect_left([x for x, _ in points], at)
+    if place == 0:
+        return points[0][1]
+    if place == len(points):
+        return points[-1][1]
+    (x0, y0), (x1, y1) = points[place - 1], points[place]
+    return y0 + (y1 - y0) * (at - x0) / (x1 - x0) if x1 > x0 else y1
 
 
 def parse_budget(given: object) -> Amount:

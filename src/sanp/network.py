@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from sanp.budget import Amount, parse_budget
+from sanp.budget import Amount, LatencyTable, parse_budget
 from sanp.cost import CostModel
 from sanp.dial import move_thresholds
 from sanp.errors import SanpError
@@ -46,6 +46,8 @@ class GatedNetwork(nn.Module):
         self.origin = origin
         self.budget: Amount | None = None
         """what it was last trained or set for"""
+        self.latency: LatencyTable | None = None
+        """what a share takes on this machine, for budgets that are times (sanp.engine.latency_table)"""
         gated = (module for module in net.modules() if isinstance(module, GatedConv | FollowingConv))
         self._norms_outside = any(module.norm_outside for module in gated)
 
@@ -85,7 +87,7 @@ class GatedNetwork(nn.Module):
     def share(self, budget: object) -> float:
         """A budget as a share of the dense FLOPs; one that this network cannot reach is an error."""
         amount = parse_budget(budget)
-        share = amount.share_of(self.dense_flops)
+        share = amount.share_of(self.dense_flops, self.latency)
         floor = self.cost.floor_flops / self.dense_flops
         if share < floor:
             raise SanpError(

@@ -2,6 +2,7 @@
 
 from sanp.engine.compile import compile
 from sanp.engine.engine import Engine
+from sanp.engine.latency import latency_table
 from sanp.engine.plan import Plan, PlanRow
 
-__all__ = ["Engine", "Plan", "PlanRow", "compile"]
+__all__ = ["Engine", "Plan", "PlanRow", "compile", "latency_table"]
