@@ -48,7 +48,7 @@ def visit(browser: "playwright.Browser", request: pytest.FixtureRequest) -> Iter
     width, scheme = request.param
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(30_000)
     visit = Visit(page)
     page.on("console", lambda message: visit.troubles.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: visit.troubles.append(str(error)))
@@ -89,14 +89,16 @@ def test_the_page_opens_without_errors_or_requests(opened: Visit, tmp_path: Path
 
 def test_the_layer_selector_changes_both_charts(opened: Visit) -> None:
     page = opened.page
-    title = page.locator("#run0-usage-title")
-    assert title.inner_text().startswith("features.6:")
-    before = page.locator("#run0-usage .plot").evaluate("plot => plot.data[0].customdata.length")
-    page.select_option("#run0-layer", "features.0")
-    assert title.inner_text().startswith("features.0:")
-    assert page.locator("#run0-alike-title").inner_text().startswith("features.0:")
-    assert page.locator("#run1-usage-title").inner_text().startswith("features.6:")
-    assert page.locator("#run0-usage .plot").evaluate("plot => plot.data[0].customdata.length") == before
+    cells = "plot => JSON.stringify(plot.calcdata[0][0].z.map(row => [...row]))"
+    plot = page.locator("#run0-usage .plot")
+    other, shown = page.locator("#run0-layer option").all_inner_texts()  # the deepest layer is shown first
+    before = plot.evaluate(cells)
+    assert page.locator("#run0-usage-title").inner_text().startswith(f"{shown}:")
+    page.select_option("#run0-layer", other)
+    assert page.locator("#run0-usage-title").inner_text().startswith(f"{other}:")
+    assert page.locator("#run0-alike-title").inner_text().startswith(f"{other}:")
+    assert page.locator("#run1-usage-title").inner_text().startswith(f"{shown}:")
+    assert plot.evaluate(cells) != before
     assert opened.troubles == []
 
 
@@ -190,8 +192,8 @@ def test_an_image_is_picked_and_another_is_dropped(explored: Visit, tmp_path: Pa
     Image.fromarray(tiny_run.squares().test.images[0].numpy().transpose(1, 2, 0)).save(path)
     page.set_input_files("#upload input[type=file]", path)
     page.wait_for_function("document.querySelector('#picture').alt === 'your own image'")
-    path.write_text("not an image")
-    page.set_input_files("#upload input[type=file]", path)
+    (tmp_path / "broken.png").write_text("not an image")
+    page.set_input_files("#upload input[type=file]", tmp_path / "broken.png")
     page.wait_for_function("document.querySelector('#trouble').textContent.includes('cannot be read as an image')")
     assert explored.troubles == []
 

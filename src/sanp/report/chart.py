@@ -91,7 +91,8 @@ def percent(share: float, digits: int = 1) -> Cell:
 
 def millions(flops: float) -> Cell:
     """A count as a cell, in millions."""
-    return Cell(f"{flops / 1e6:,.1f}", flops)
+    value = flops / 1e6
+    return Cell(f"{value:,.1f}" if value >= 10 else f"{value:.3g}", flops)
 
 
 def number(count: float) -> Cell:
