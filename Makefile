@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format setup
+.PHONY: demo test lint format setup browser-test
 
 demo: setup
 	$(BIN)/sanp train --recipe recipes/demo.toml
@@ -28,3 +28,9 @@ $(READY): pyproject.toml constraints.txt setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+# The report's page and the explorer in a real browser; these need packages and a browser that nothing else needs.
+browser-test: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt-get install --yes --no-install-recommends chromium
+	$(BIN)/python -m pytest tests/report/test_browser.py

@@ -17,11 +17,13 @@ from rich.table import Table
 
 from sanp import data, distributed
 from sanp.commands.compare import compare
+from sanp.commands.explore import explore
+from sanp.commands.predict import predict
+from sanp.commands.report import report
 from sanp.commands.reproduce import reproduce
 from sanp.display import LiveProgress, before_and_after, report_table
 from sanp.errors import SanpError
 from sanp.evaluate import evaluate
-from sanp.flops import human
 from sanp.options import default_of, help_texts, kinds, read_text
 from sanp.recipe import PRESETS, Recipe, make_recipe, merge, read_recipe
 from sanp.run import Finished, evaluation_batches, load_data, load_run, read_run, resumed
@@ -30,7 +32,7 @@ from sanp.run import train as train_run
 app = typer.Typer(help=__doc__.partition(":")[0] + " of sanp.", no_args_is_help=True, add_completion=False)
 data_app = typer.Typer(help="Data sets: what there is, and fetching them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-for command in (compare, reproduce):
+for command in (compare, report, explore, predict, reproduce):
     app.command()(command)
 console = Console()
 _debug = {"on": False}
@@ -212,70 +214,3 @@ def presets() -> None:
     """What the presets change from the defaults."""
     for name, settings in PRESETS.items():
         console.print(name, settings or "the defaults")
-
-
-@app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
-    out: Annotated[
-        Path | None, typer.Option(help="File of the page, or folder of the figures (default: in the run's folder).")
-    ] = None,
-    format: Annotated[str, typer.Option(help="html for the page; png, svg or pdf for its figures.")] = "html",
-) -> None:
-    """Make a page that shows what a network learned to skip: one HTML file that works offline."""
-    from sanp.report.extras import require
-
-    require("report", "plotly", "jinja2")
-    place = runs[0] if len(runs) == 1 else Path()
-    if format == "html":
-        from sanp.report.page import write_report
-
-        path = write_report(runs, out or place / "report.html")
-        console.print(f"report: {path}", soft_wrap=True)
-        return
-    from sanp.report.images import write_figures
-
-    folder = out or place / "figures"
-    drawn = write_figures(runs, folder, format)
-    console.print(f"{len(drawn)} figures and captions.md: {folder}", soft_wrap=True)
-
-
-@app.command()
-def explore(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 for any free one.")] = 8050,
-) -> None:
-    """Open a local page to try images on a run's network, and to see where a smaller budget breaks the answer."""
-    from sanp.report.extras import require
-
-    require("explore", "plotly", "dash")
-    from sanp.report.explore import serve
-
-    console.print("measuring what each budget costs ...")
-    server, address = serve(run, port)
-    console.print(f"open {address} in a browser; end with Ctrl-C", soft_wrap=True)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        server.server_close()
-
-
-@app.command()
-def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    images: Annotated[list[Path], typer.Argument(help="PNG, JPEG or WebP files.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
-) -> None:
-    """Say what is on images: label, confidence, FLOPs and time of each."""
-    from sanp.report.predict import Predictor
-
-    predictor = Predictor(run)
-    found = [predictor.predict(image) for image in images]
-    if as_json:
-        sys.stdout.write(json.dumps([prediction.as_dict() for prediction in found]) + "\n")
-        return
-    table = Table("image", "label", "confidence", "FLOPs", "of dense", "ms")
-    for each in found:
-        shares = (f"{each.confidence:.1%}", human(each.flops), f"{each.kept:.1%}")
-        table.add_row(each.image, each.label, *shares, f"{1e3 * each.seconds:.1f}")
-    console.print(table)

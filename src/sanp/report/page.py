@@ -21,7 +21,7 @@ from sanp.report.chart import Chart, Choice
 from sanp.report.gallery import Picture, gallery
 from sanp.report.layers import layer_charts
 from sanp.report.samples import sample_charts
-from sanp.report.several import trade
+from sanp.report.several import runs_table, trade
 from sanp.report.source import Source, read_sources
 from sanp.report.training import training
 
@@ -84,6 +84,7 @@ def render(sources: list[Source]) -> str:
     frame: dict[str, Any] = {
         "sources": sources,
         "overview": overview,
+        "overview_table": runs_table(sources),
         "overview_data": _packed({f"overview-{overview.key}": _plain(overview)} if overview else {}),
         "plotly": _plotly(),
         "style": Markup(_part("page.css")),

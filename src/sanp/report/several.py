@@ -38,7 +38,6 @@ def trade(sources: list[Source]) -> Chart:
         title=f"{len(front)} of {len(sources)} runs are on the front: no other is both cheaper and better",
         text=f"Test accuracy and multiply-adds per image: {said}. On the front: {', '.join(run.name for run in best)}.",
         figure=figure,
-        table=runs_table(sources),
     )
 
 

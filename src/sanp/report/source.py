@@ -14,7 +14,7 @@ from sanp.errors import SanpError
 from sanp.evaluate import LayerReport, Report
 from sanp.recipe import Recipe
 from sanp.report.study import Study, study
-from sanp.run import read_run
+from sanp.run import REPORT, read_report, read_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,16 +85,15 @@ def short_names(folders: list[Path]) -> list[str]:
 
 def _read(folder: Path, name: str) -> Source:
     recipe = read_run(folder)
-    path = folder / "report.json"
-    if not path.is_file():
-        raise SanpError(f"{folder} is not finished (no report.json): go on with sanp train --resume {folder}")
+    found = read_report(folder)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
         report = _report(found)
         dense = _share(found["dense"]["accuracy"])
         before, after = (_maybe(part.get("seconds_per_image")) for part in (found["dense"], found))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SanpError(f"{path} is damaged ({type(error).__name__}: {error}): make it again with sanp eval") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SanpError(
+            f"{folder / REPORT} is damaged ({type(error).__name__}: {error}): make it again with sanp eval"
+        ) from error
     try:
         studied, why = study(folder), ""
     except SanpError as error:  # most often: the data is not on this machine
@@ -126,6 +125,8 @@ def _report(found: Mapping[str, Any]) -> Report:
     )
     confusion = np.asarray(found["confusion"], dtype=np.int64)
     per_sample = np.asarray(found["per_sample"], dtype=np.float64)
+    if not all(layer.channels > 0 and layer.dense_flops > 0 for layer in layers):
+        raise ValueError("a layer has no channels or no FLOPs")
     if not layers or confusion.ndim != 2 or per_sample.ndim != 1 or not len(per_sample):
         raise ValueError("layers, confusion or per_sample is empty or of the wrong shape")
     return Report(
@@ -151,7 +152,7 @@ def _epochs(path: Path) -> list[Epoch]:
             line = json.loads(text)
             stage, step = str(line["stage"]), int(line["step"])
             values = {name: _maybe(line.get(name)) for name in MEASURED}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise SanpError(f"{path}, line {number} is damaged ({type(error).__name__}: {error})") from error
         if found and (stage != found[-1].stage or step <= latest):
             before = found[-1].step
@@ -173,6 +174,6 @@ def _number(value: Any) -> float:
 
 def _share(value: Any) -> float:
     number = _number(value)
-    if number > 1:
+    if number > 1 + 1e-9:  # a mean of ones may be rounded up
         raise ValueError(f"{value!r} is not a share")
     return number
