@@ -8,7 +8,9 @@ from sanp.cut import CutNetwork, cut, masked
 from sanp.errors import SanpError
 from sanp.follow import find_coupling
 from sanp.gate import ungated_cost
+from sanp.methods.removal import with_survivors
 from tests.methods.conftest import Residual
+from tests.networks.strangers import STRANGERS
 from tests.test_follow import Squeezed
 
 
@@ -88,3 +90,25 @@ def test_a_forward_that_counts_on_its_channels_is_refused() -> None:
     coupling = find_coupling(net, image)
     with pytest.raises(SanpError, match="gives something else with fewer channels"):
         cut(net, coupling, {int(coupling.roots(coupling.members["a"].outputs)[0])}, image, method="l1")
+
+
+@pytest.mark.parametrize("stranger", sorted(STRANGERS))
+def test_a_strangers_network_is_cut_soundly_or_left_whole(stranger: str) -> None:
+    make, example = STRANGERS[stranger]
+    net = make().eval()
+    coupling = find_coupling(net, example)
+    roots = {int(root) for path in coupling.convs for root in coupling.roots(coupling.members[path].outputs)} - {0}
+    gone = with_survivors(coupling, {root for root in roots if root % 2}, dict.fromkeys(roots, 0.0))
+    smaller = cut(net, coupling, gone, example, method="l1")  # compares itself with the masked network
+    assert coupling.flops(set()) == smaller.cost.dense_flops
+    assert coupling.flops(gone) == smaller.cost.per_sample({}).item()
+    assert bool(gone) == (coupling.flops(gone) < coupling.flops(set()))
+
+
+def test_common_networks_have_channels_to_cut() -> None:
+    found = {}
+    for stranger in ("activations that keep zero", "squeeze and excitation", "several arguments", "one dimension"):
+        make, example = STRANGERS[stranger]
+        coupling = find_coupling(make().eval(), example)
+        found[stranger] = any(bool(coupling.removable(path).any()) for path in coupling.convs)
+    assert all(found.values()), found

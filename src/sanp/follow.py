@@ -5,7 +5,6 @@ whatever else meets a channel keeps it in the network. A channel may go if every
 """
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map
 
 from sanp.coupling import FIXED, Coupling, Member, convolution
-from sanp.flops import conv_flops
+from sanp.gate import ungated_cost
 from sanp.propagate import KEEP_ZERO, POOL, constant_along
 from sanp.trace import ALIASED, ModuleCall, Node, Trace, Value, trace
 
@@ -31,7 +30,14 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 def find_coupling(net: nn.Module, example: Any) -> Coupling:
     """Follows every channel of a network through one forward."""
-    return _Follower(trace(net, example)).coupling
+    coupling = _Follower(trace(net, example)).coupling
+    cost = ungated_cost(net, example)
+    for layer in cost.layers:
+        member = coupling.members.get(layer.name.partition(":")[0])
+        if member is not None:
+            member.positions += layer.positions
+    coupling.other_flops = cost.dense_flops - coupling.flops(set())
+    return coupling
 
 
 class _Follower:
@@ -98,7 +104,7 @@ class _Follower:
             inputs, outputs = self.read(source, 1), self.coupling.new(conv.out_channels)
             if conv.groups > 1:
                 self.coupling.fix(torch.cat((inputs, outputs)))
-        self.bind(path, Member(conv, inputs, outputs, prod(self.seen.shapes[out.index][2:])))
+        self.bind(path, Member(conv, inputs, outputs))
         self.put(out, outputs, dim=1, zero=True)
         self.made_by[out] = path
 
@@ -115,7 +121,6 @@ class _Follower:
         if before is None:
             self.coupling.members[path] = member
             return
-        before.positions += member.positions
         for old, new in ((before.inputs, member.inputs), (before.outputs, member.outputs)):
             if old is not None and new is not None:
                 self.join(old, new)
@@ -141,8 +146,6 @@ class _Follower:
         inputs = [value for value in node.inputs() if value in self.of]
         if node.op == ALIASED:  # written through another tensor: any earlier channel may be in it
             self.coupling.fix(torch.arange(len(self.coupling.parent)))
-        if name == "convolution":
-            self.other_convolution(node)
         if not inputs:
             return
         made = None
@@ -161,8 +164,13 @@ class _Follower:
             return None
         identities, shape = self.identities(value), self.seen.shapes[out.index]
         if name in KEEP_ZERO or name in ELEMENTWISE:
-            return self.passed(out, identities, zero=self.zero[value] and name in KEEP_ZERO)
-        if name in POOL or (name in REDUCING and _over_positions(node, identities.dim())):
+            return self.passed(
+                out, identities, zero=self.zero[value] and (name in KEEP_ZERO or _clips_around_zero(node))
+            )
+        padded = (
+            name == "constant_pad_nd" and len(node.args[1]) <= 2 * (identities.dim() - 2) and not any(node.args[2:])
+        )
+        if padded or name in POOL or (name in REDUCING and _over_positions(node, identities.dim())):
             return self.pooled(value, out, shape)
         if name in RESHAPING or name in PICKING:
             return self.moved(node, picking=name in PICKING)
@@ -224,16 +232,6 @@ class _Follower:
             zero = all(zeros) and len(values) == 2  # a constant makes something of a zero
         return self.passed(out, sides[0], zero=zero)
 
-    def other_convolution(self, node: Node) -> None:
-        """One that is no plain module: it stays whole, and so does what it reads."""
-        source, weight, out = node.args[0], node.args[1], node.outputs[0]
-        if not isinstance(source, Value) or out is None:
-            return
-        size = self.seen.shapes[weight.index] if isinstance(weight, Value) else weight.shape
-        before, after = self.seen.shapes[source.index], self.seen.shapes[out.index]
-        positions = prod((before if node.args[6] else after)[2:])
-        self.coupling.other_flops += conv_flops(positions, before[1] // node.args[8], prod(size[2:]), after[1])
-
 
 def _is_layer(call: ModuleCall) -> bool:
     """A plain layer whose tensors can be cut: its parameters are its own, one value in and one out."""
@@ -246,6 +244,16 @@ def _is_layer(call: ModuleCall) -> bool:
 def _constants(node: Node) -> list[Tensor]:
     """Tensors among the arguments that do not depend on the input, such as a scale for each channel."""
     return [leaf for leaf in _flat(node.args) if isinstance(leaf, Tensor)]
+
+
+def _clips_around_zero(node: Node) -> bool:
+    """A clipping, as ReLU6 is one, between fixed bounds that have zero between them."""
+    if node.op.removesuffix("_") not in ("hardtanh", "clamp"):
+        return False
+    named = (node.kwargs.get("min"), node.kwargs.get("max"))
+    low, high = ((*node.args[1:], None, None) if len(node.args) > 1 else named)[:2]
+    fixed = all(bound is None or isinstance(bound, int | float) for bound in (low, high))
+    return fixed and (low is None or low <= 0) and (high is None or high >= 0)
 
 
 def _over_positions(node: Node, rank: int) -> bool:
