@@ -90,34 +90,35 @@ typedef void (*BlockFunction)(const Block&);
 
 template <int P, int K, int T = kMaxChannels[P]>
 struct Row {
-  static void put(BlockFunction* f) {
+  static constexpr void put(BlockFunction* f) {
     f[T] = run_block<T, P, K>;
     Row<P, K, T - 1>::put(f);
   }
 };
 template <int P, int K>
 struct Row<P, K, 0> {
-  static void put(BlockFunction*) {}
+  static constexpr void put(BlockFunction*) {}
 };
 
-// By number of taps (1, 9, any), vectors and channels.
+// By number of taps (1, 9, any), vectors and channels. Filled when compiled: code that ran when the library is loaded
+// would run on processors that lack this file's instructions.
 struct BlockTable {
-  BlockFunction at[3][kMaxVectors + 1][kMostChannels + 1];
+  BlockFunction at[3][kMaxVectors + 1][kMostChannels + 1]{};
   template <int K>
-  void put(int k) {
+  constexpr void put(int k) {
     Row<1, K>::put(at[k][1]);
     Row<2, K>::put(at[k][2]);
     Row<3, K>::put(at[k][3]);
     Row<4, K>::put(at[k][4]);
   }
-  BlockTable() {
+  constexpr BlockTable() {
     put<1>(0);
     put<9>(1);
     put<0>(2);
   }
   const auto& taps(int n) const { return at[n == 1 ? 0 : n == 9 ? 1 : 2]; }
 };
-static const BlockTable kBlocks;
+static constexpr BlockTable kBlocks;
 
 // Vectors in a block. A block of t channels by q vectors costs, in half cycles, its multiplications, its loads, or what
 // the second-level cache needs for the pixels: measured on Zen 3, whichever is the most.
