@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -10,6 +11,7 @@ from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("src/sanp/engine/native")
 SOURCES = ["api", "execute", "place", "read", "run"]
+HEADERS = sorted(str(header) for header in NATIVE.glob("*.hpp"))
 FLAGS = [
     "-std=c++17",
     "-O3",
@@ -43,21 +45,30 @@ class BuildNative(build_ext):
         units = [(name, list[str]()) for name in SOURCES]
         units += [(f"kernels_{name}", flags) for name, flags in KERNELS.items()]
         extra = os.environ.get("SANP_CXXFLAGS", "").split()
-        objects: list[str] = []
-        for name, flags in units:
-            objects += self.compiler.compile(
-                [str(NATIVE / f"{name}.cpp")],
-                output_dir=self.build_temp,
-                macros=defines,
-                extra_postargs=[*FLAGS, *flags, *extra],
-                depends=[str(header) for header in NATIVE.glob("*.hpp")],
+
+        def compiled(unit: tuple[str, list[str]]) -> list[str]:
+            name, flags = unit
+            return list(
+                self.compiler.compile(
+                    [str(NATIVE / f"{name}.cpp")],
+                    output_dir=self.build_temp,
+                    macros=defines,
+                    extra_postargs=[*FLAGS, *flags, *extra],
+                    depends=HEADERS,
+                )
             )
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = [name for made in pool.map(compiled, units) for name in made]
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         self.compiler.link_shared_object(objects, str(target), extra_postargs=["-pthread", *extra], target_lang="c++")
 
 
+# Everything is named here so that a source distribution holds it.
+EVERYTHING = sorted(str(source) for source in NATIVE.glob("*.cpp"))
+
 setup(
-    ext_modules=[Extension("sanp.engine._native", [str(NATIVE / "api.cpp")], language="c++", optional=True)],
+    ext_modules=[Extension("sanp.engine._native", EVERYTHING, depends=HEADERS, language="c++", optional=True)],
     cmdclass={"build_ext": BuildNative},
 )
