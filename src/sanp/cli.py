@@ -17,6 +17,7 @@ from rich.table import Table
 
 from sanp import data, distributed
 from sanp.commands.compare import compare
+from sanp.commands.export import export
 from sanp.commands.explore import explore
 from sanp.commands.predict import predict
 from sanp.commands.report import report
