@@ -17,8 +17,8 @@ from rich.table import Table
 
 from sanp import data, distributed
 from sanp.commands.compare import compare
-from sanp.commands.export import export
 from sanp.commands.explore import explore
+from sanp.commands.export import export
 from sanp.commands.predict import predict
 from sanp.commands.report import report
 from sanp.commands.reproduce import reproduce
@@ -33,7 +33,7 @@ from sanp.run import train as train_run
 app = typer.Typer(help=__doc__.partition(":")[0] + " of sanp.", no_args_is_help=True, add_completion=False)
 data_app = typer.Typer(help="Data sets: what there is, and fetching them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-for command in (compare, report, explore, predict, reproduce):
+for command in (compare, explore, export, predict, report, reproduce):
     app.command()(command)
 console = Console()
 _debug = {"on": False}
