@@ -7,11 +7,11 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "sanp"
 ROOMS = [
-    "errors rows distributed",
+    "errors checked rows distributed",
     "saliency binarize flops budget",
     "backbones data",
     "record spm gated_conv",
-    "trace liveness rules propagate coupling follow topology sites cost accounting dial network describe "
+    "trace batch liveness rules propagate channelwise coupling follow topology sites cost accounting dial network describe "
     "inspect_network unchanged gate objective",
     "precision schedule config nonfinite shared_batch data_parallel stages freeze finish fit",
     "methods cut",

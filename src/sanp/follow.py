@@ -4,7 +4,6 @@ Operators that treat channels one by one pass identities on, an addition or prod
 whatever else meets a channel keeps it in the network. A channel may go if every layer that reads it would read zero.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,20 +11,23 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map
 
+from sanp.channelwise import (
+    ELEMENTWISE,
+    PAIRWISE,
+    PICKING,
+    REDUCING,
+    RESHAPING,
+    changing_dims,
+    clips_around_zero,
+    constants,
+    is_layer,
+    is_spread,
+    over_positions,
+)
 from sanp.coupling import FIXED, Coupling, Member, convolution
 from sanp.gate import ungated_cost
 from sanp.propagate import KEEP_ZERO, POOL, constant_along
 from sanp.trace import ALIASED, ModuleCall, Node, Trace, Value, trace
-
-ELEMENTWISE = set("sigmoid hardsigmoid exp softplus log cos rsqrt reciprocal hardtanh clamp pow rsub".split())
-"""Unary operators that need not keep a zero."""
-PAIRWISE = set("add sub mul div maximum minimum".split())
-REDUCING = set("mean sum amax".split())
-RESHAPING = set(
-    "view _unsafe_view reshape permute transpose t expand squeeze unsqueeze flatten cat movedim repeat".split()
-)
-PICKING = set("slice select narrow unbind split split_with_sizes chunk unsafe_split unsafe_chunk".split())
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def find_coupling(net: nn.Module, example: Any) -> Coupling:
@@ -51,7 +53,7 @@ class _Follower:
         self.readers = seen.consumers()
         self.made_by: dict[Value, str] = {}
         """outputs of convolutions, to find the batch norm that follows"""
-        whole = {call.first_node: call for call in seen.calls if _is_layer(call)}
+        whole = {call.first_node: call for call in seen.calls if is_layer(call)}
         index = 0
         while index < len(seen.nodes):
             call = whole.get(index)
@@ -160,17 +162,17 @@ class _Follower:
     def one_by_one(self, node: Node, name: str) -> bool | None:
         """Operators that pass channels on as they are; None for any other."""
         value, out = node.inputs()[0], node.outputs[0]
-        if out is None or any(constant.numel() > 1 for constant in _constants(node)):
+        if out is None or any(constant.numel() > 1 for constant in constants(node)):
             return None
         identities, shape = self.identities(value), self.seen.shapes[out.index]
         if name in KEEP_ZERO or name in ELEMENTWISE:
             return self.passed(
-                out, identities, zero=self.zero[value] and (name in KEEP_ZERO or _clips_around_zero(node))
+                out, identities, zero=self.zero[value] and (name in KEEP_ZERO or clips_around_zero(node))
             )
         padded = (
             name == "constant_pad_nd" and len(node.args[1]) <= 2 * (identities.dim() - 2) and not any(node.args[2:])
         )
-        if padded or name in POOL or (name in REDUCING and _over_positions(node, identities.dim())):
+        if padded or name in POOL or (name in REDUCING and over_positions(node, identities.dim())):
             return self.pooled(value, out, shape)
         if name in RESHAPING or name in PICKING:
             return self.moved(node, picking=name in PICKING)
@@ -178,7 +180,7 @@ class _Follower:
 
     def passed(self, out: Value, identities: Tensor, *, zero: bool) -> bool | None:
         """The same identities go on, if they are such that a shape with fewer channels would mean the same."""
-        if identities.shape != self.seen.shapes[out.index] or _changing_dims(identities) > 1:
+        if identities.shape != self.seen.shapes[out.index] or changing_dims(identities) > 1:
             return None
         self.of[out], self.zero[out] = identities, zero
         return True
@@ -214,12 +216,12 @@ class _Follower:
         out = node.outputs[0]
         assert out is not None
         shape, values = self.seen.shapes[out.index], node.inputs()
-        if any(constant.numel() > 1 for constant in _constants(node)):
+        if any(constant.numel() > 1 for constant in constants(node)):
             return None
         sides = [self.identities(value).expand(shape) for value in values]
         if len(values) == 2:
             for mine, other in ((0, 1), (1, 0)):
-                if _spread(self.seen.shapes[values[mine].index], sides[other]):
+                if is_spread(self.seen.shapes[values[mine].index], sides[other]):
                     self.coupling.fix(sides[mine])
                     sides[mine] = sides[other]
             self.join(*sides, adding=name not in ("mul", "div"))
@@ -231,49 +233,3 @@ class _Follower:
         else:
             zero = all(zeros) and len(values) == 2  # a constant makes something of a zero
         return self.passed(out, sides[0], zero=zero)
-
-
-def _is_layer(call: ModuleCall) -> bool:
-    """A plain layer whose tensors can be cut: its parameters are its own, one value in and one out."""
-    module = call.module
-    plain = type(module) in (*CONVOLUTIONS, nn.Linear) or isinstance(module, _BatchNorm)
-    own = plain and not hasattr(module, "parametrizations") and "weight" in module._parameters
-    return own and len(call.inputs) == 1 and len(call.outputs) == 1
-
-
-def _constants(node: Node) -> list[Tensor]:
-    """Tensors among the arguments that do not depend on the input, such as a scale for each channel."""
-    return [leaf for leaf in _flat(node.args) if isinstance(leaf, Tensor)]
-
-
-def _clips_around_zero(node: Node) -> bool:
-    """A clipping, as ReLU6 is one, between fixed bounds that have zero between them."""
-    if node.op.removesuffix("_") not in ("hardtanh", "clamp"):
-        return False
-    named = (node.kwargs.get("min"), node.kwargs.get("max"))
-    low, high = ((*node.args[1:], None, None) if len(node.args) > 1 else named)[:2]
-    fixed = all(bound is None or isinstance(bound, int | float) for bound in (low, high))
-    return fixed and (low is None or low <= 0) and (high is None or high >= 0)
-
-
-def _over_positions(node: Node, rank: int) -> bool:
-    """A mean or sum runs over the dimensions behind the channels only."""
-    dims = node.args[1] if len(node.args) > 1 else None
-    return isinstance(dims, list) and all(dim % rank > 1 for dim in dims)
-
-
-def _flat(tree: Any) -> list[Any]:
-    return [leaf for part in tree for leaf in _flat(part)] if isinstance(tree, list | tuple) else [tree]
-
-
-def _changing_dims(identities: Tensor) -> int:
-    """Along how many dimensions identities change."""
-    return sum(constant_along(identities, [dim]) is None for dim in range(identities.dim()))
-
-
-def _spread(shape: Sequence[int], other: Tensor) -> bool:
-    """An operand of this shape is repeated along a dimension where the other's identities change."""
-    padded = [1] * (other.dim() - len(shape)) + list(shape)
-    return any(
-        size == 1 and other.shape[dim] > 1 and constant_along(other, [dim]) is None for dim, size in enumerate(padded)
-    )
