@@ -11,8 +11,8 @@ ROOMS = [
     "saliency binarize flops budget",
     "backbones data",
     "record spm gated_conv",
-    "trace batch liveness rules propagate channelwise coupling follow topology sites cost accounting dial network describe "
-    "inspect_network unchanged gate objective",
+    "trace batch liveness rules propagate channelwise coupling follow topology sites cost accounting dial network "
+    "describe inspect_network unchanged gate objective",
     "precision schedule config nonfinite shared_batch data_parallel stages freeze finish fit",
     "methods cut",
     "evaluate checkpoint",
