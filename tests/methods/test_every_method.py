@@ -20,6 +20,18 @@ CUTTING = ("l1", "ns", "fcp", "autopruner")
 FRESH = {"chain": SmallNet, "residual": Residual}
 
 
+WRONG: dict[str, dict[str, object]] = {
+    "fbs": {"fall": 0.0},
+    "ns": {"sparse_share": 1.0},
+    "fcp": {"pull": 0.0},
+    "cg": {"groups": 1},
+    "autopruner": {"steepest": 0.5},
+    "weight": {"rounds": "three"},
+    "rnp": {"explore": 2.0},
+    "d2nn": {"lr": 0.0},
+}
+
+
 def squares() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [coloured_squares(512, seed=1)]
 
@@ -117,6 +129,9 @@ def test_settings_of_a_method_are_given_by_its_config() -> None:
         assert method_named(name, config()) == METHODS[name]
     changed = method_named("cg", METHOD_CONFIGS["cg"](groups=8))
     assert changed.config.groups == 8  # type: ignore[attr-defined]
+    for name, settings in WRONG.items():
+        with pytest.raises(SanpError):
+            METHOD_CONFIGS[name](**settings)
     with pytest.raises(SanpError, match="method l1 has no settings of its own"):
         method_named("l1", METHOD_CONFIGS["cg"]())
     with pytest.raises(SanpError, match="did you mean"):

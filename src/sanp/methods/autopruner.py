@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task
 from sanp.methods.removal import below, least_of_each_layer, owned
@@ -40,6 +41,7 @@ class AutoPrunerConfig:
     """learning rate of the code layers (AdamW): about how far v can move in a step"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.steepest < 1:
             raise SanpError(f"steepest {self.steepest} must be at least 1, where α starts")
         if not 0 < self.code_share < 1:

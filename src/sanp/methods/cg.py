@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.budget import BudgetController
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task, schedule, sgd, share_right, with_teacher
 from sanp.methods.level import check_reach, find_level
@@ -39,6 +40,7 @@ class CGConfig:
     """how far T moves in a step for a miss of the whole network"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.groups < 2:
             raise SanpError(f"groups {self.groups} must be at least 2: one of them is the base path")
         if self.hold < 0 or not self.gain > 0:

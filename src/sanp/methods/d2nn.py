@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.budget import parse_budget
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task, finish, with_teacher
 from sanp.methods.choice import ChoosingSPM, Episode, choice_stage, taken
@@ -36,6 +37,7 @@ class D2NNConfig:
     """learning rate of the control nodes (AdamW)"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.explore <= 1:
             raise SanpError(f"explore {self.explore} is a share of the samples: give it from 0 to 1")
         if not self.lr > 0:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sanp.budget import parse_budget
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task, with_teacher
 from sanp.methods.density import Winners, calibrate_density, density_stage
@@ -38,6 +39,7 @@ class FBSConfig:
     """share of the steps over which it goes down"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.lasso < 0:
             raise SanpError(f"lasso {self.lasso} must not be negative: it is the weight of a penalty")
         if not 0 < self.fall < 1 or not 0 <= self.falling <= 1:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task
 from sanp.methods.clusters import Part, filters, k_means, merge, parts_of, rows_of, spread
@@ -31,6 +32,7 @@ class FCPConfig:
     """share of the epochs that pull clusters together; the rest fine-tunes"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.pull > 0:
             raise SanpError(f"pull {self.pull} must be above 0: it is how far clusters are drawn together")
         if not 0 < self.cluster_share < 1:

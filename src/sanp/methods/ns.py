@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task
 from sanp.methods.removal import below, owned
@@ -33,6 +34,7 @@ class NSConfig:
     """share of the epochs that train with the penalty; the rest fine-tunes"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.sparsity is not None and self.sparsity < 0:
             raise SanpError(f"sparsity {self.sparsity} must not be negative: it is the weight of a penalty")
         if not 0 < self.sparse_share < 1:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.budget import parse_budget
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task, finish, with_teacher
 from sanp.methods.choice import ChoosingSPM, Episode, choice_stage, taken
@@ -40,6 +41,7 @@ class RNPConfig:
     """learning rate of the agent (AdamW)"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.explore <= 1:
             raise SanpError(f"explore {self.explore} is a share of the samples: give it from 0 to 1")
         if not self.importance > 0 or not self.lr > 0:

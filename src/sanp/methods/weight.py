@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.accounting import FixedCost
+from sanp.checked import check_fields
 from sanp.cost import CostModel
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task, with_teacher
@@ -29,6 +30,7 @@ class WeightConfig:
     """how often weights are dropped and the rest retrained, with equal shares of the epochs"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.rounds < 1:
             raise SanpError(f"rounds {self.rounds} must be at least 1")
 
