@@ -19,11 +19,10 @@ Extra = Callable[[float, Mapping[str, Gates]], Tensor]
 
 
 def epochs_in_parts(task: Task, *parts: float) -> list[int]:
-    """SANP's epochs (warm-up and joint), divided in these proportions; each part has at least one if there are any."""
+    """SANP's epochs (warm-up and joint) divided in these proportions: never one more or less in all."""
     total = task.config.warmup_epochs + task.config.joint_epochs
-    whole = [max(min(total, 1), round(total * part / sum(parts))) for part in parts]
-    whole[-1] = max(min(total, 1), total - sum(whole[:-1]))
-    return whole
+    ends = [round(total * sum(parts[: number + 1]) / sum(parts)) for number in range(len(parts))]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def plain_stage(
