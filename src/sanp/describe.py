@@ -28,6 +28,8 @@ def table(network: "GatedNetwork") -> str:
     total = f"{type(network.net).__name__}: {dense} FLOPs dense, {floor} at the least"
     unknown = network.cost.topology.unknown
     note = [f"live after operators without a rule: {', '.join(sorted(unknown))}"] if unknown else []
+    if network.cost.linears:
+        note.append(f"linear layers: {human(network.cost.dense_linear_flops)} FLOPs, not counted above")
     return "\n".join([total, *lines, *note])
 
 

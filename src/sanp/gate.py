@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from sanp.checked import check_network
 from sanp.cost import CostModel
 from sanp.errors import SanpError, unknown_name
 from sanp.gated_conv import FollowingConv, GatedConv, MovedNorm
@@ -43,6 +44,9 @@ def gate(
     patterns; ``shortcuts=False`` leaves 1x1 shortcut convolutions dense. What is left dense is listed in ``skipped``
     of the result with the reason.
     """
+    check_network(net)
+    if not isinstance(spm, SPMConfig | None):
+        raise SanpError(f"spm is a {type(spm).__name__}: give a sanp.SPMConfig")
     net = unwrapped(net)
     if isinstance(net, GatedNetwork) or any(isinstance(module, GatedConv) for module in net.modules()):
         raise SanpError("this network is gated already: give the original, or use the gated one as it is")
@@ -83,6 +87,8 @@ def copy_of(net: nn.Module) -> nn.Module:
 def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
     """A trace, and the example it is of: two samples if one was given, which shows what mixes samples of a batch."""
     first = next(iter(tensors_in(example)), None)
+    if first is not None and first.numel() == 0:
+        raise SanpError(f"the example_input of shape {tuple(first.shape)} is empty: give at least one sample")
     if first is not None and first.dim() > 1 and len(first) == 1:
         twice = tree_map(
             lambda leaf: (
@@ -103,7 +109,8 @@ def _origin(example: Any, spm: SPMConfig, skip: tuple[str, ...], shortcuts: bool
     )
     plain = all(isinstance(part, Tensor) and part.is_floating_point() for part in parts)
     shapes = tuple(tuple(part.shape) for part in parts) if plain else ()
-    return Origin(spm, skip, shortcuts, shapes, tuple(example) if isinstance(example, dict) else None)
+    keys = tuple(example) if plain and isinstance(example, dict) else None
+    return Origin(spm, skip, shortcuts, shapes, keys)
 
 
 def _skipped_by_name(net: nn.Module, patterns: Sequence[str]) -> set[str]:

@@ -20,8 +20,8 @@ KEEP_ZERO = set(
     (
         "relu relu6 leaky_relu rrelu_with_noise prelu _prelu_kernel elu selu celu silu mish gelu hardswish tanh erf "
         "abs neg sign sqrt square sin sinh asin atan tan expm1 log1p floor ceil round trunc clone contiguous detach "
-        "alias _to_copy lift_fresh dropout native_dropout hardshrink softshrink tanhshrink softsign positive to "
-        "_conj sgn nan_to_num alpha_dropout feature_dropout"
+        "alias _to_copy lift_fresh dropout native_dropout hardshrink softshrink positive to "
+        "sgn nan_to_num alpha_dropout feature_dropout"
     ).split()
 )
 MOVE = set(

@@ -2,6 +2,7 @@
 
 import copy
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -260,7 +261,9 @@ def check_data_parallel(case: Case) -> None:
         gated = copy.deepcopy(case.gated).train()
         wrapped = nn.parallel.DistributedDataParallel(gated)
         budget = Budget(gated, max(0.5, gated.cost.floor_flops / gated.dense_flops))
-        gates = train_step(wrapped, gated, budget, case.batch)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the reducer's remarks on speed
+            gates = train_step(wrapped, gated, budget, case.batch)
         require(gates.keys() == gated.cost.gates.keys(), "gates are missing from the record of a wrapped network")
     finally:
         if own:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 from sanp.errors import SanpError
 
 ALIASED = "aliased"
-"""The operator name of a value that came about unseen, as by ``.data``: nothing is known of it."""
+"""The operator name of a value that came about unseen, as by way of NumPy: nothing is known of it."""
 WRITTEN = "written"
 """The operator name of a value that was written through another tensor over the same memory: (before, what was
 written), with the :class:`Region` of both as ``region`` and ``over``."""
@@ -224,8 +224,8 @@ class _Tracer(TorchDispatchMode):
 
 def _memory(tensor: Tensor) -> int:
     try:
-        return int(tensor.untyped_storage()._cdata)
-    except NotImplementedError:  # a sparse tensor and its like
+        return tensor.untyped_storage().data_ptr() or id(tensor)
+    except (NotImplementedError, RuntimeError):  # a sparse tensor and its like
         return id(tensor)
 
 

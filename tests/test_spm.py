@@ -1,0 +1,92 @@
+"""The Saliency-and-Pruning Module: decisions, thresholds, groups, precision."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sanp.binarize import SemanticHashing
+from sanp.errors import SanpError
+from sanp.spm import SPM, SPMConfig, build_spm
+
+
+class Given(nn.Module):
+    """A saliency that is what the test says."""
+
+    flops = 7
+
+    def __init__(self, values: list[float]) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.tensor([values]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.values.expand(len(x), -1)
+
+
+def spm(values: list[float], group: int = 1, noise: float = 0.0) -> SPM:
+    return SPM(Given(values), SemanticHashing(noise=noise, soft_share=0.0, per="sample"), group=group)
+
+
+X = torch.randn(2, 3, 4, 4)
+
+
+def test_a_channel_is_open_where_its_saliency_is_above_the_threshold() -> None:
+    module = spm([0.5, -0.1, 2.0, 0.0]).eval()
+    gates = module(X)
+    assert gates.decision.tolist() == gates.applied.tolist() == [[1, 0, 1, 0]] * 2
+    assert gates.saliency[0].tolist() == pytest.approx([0.5, -0.1, 2.0, 0.0])
+    module.threshold.fill_(0.6)
+    assert module(X).decision.tolist() == [[0, 0, 1, 0]] * 2
+    module.threshold.fill_(9.0)
+    assert module(X).decision.tolist() == [[0, 0, 1, 0]] * 2  # never none
+    assert module.flops == 7
+
+
+def test_training_applies_noise_that_the_recorded_decision_does_not_have() -> None:
+    module = spm([0.1] * 64, noise=5.0).train()
+    gates = module(X)
+    assert bool(gates.decision.all()) and not bool(gates.applied.all())
+    gates.applied.sum().backward()
+    assert module.saliency.values.grad.any() and not gates.decision.requires_grad
+
+
+def test_neighbours_decide_together_by_their_mean() -> None:
+    module = spm([1.0, -0.5, 0.2, -0.3, -1.0, 3.0], group=2).eval()
+    assert module(X).decision[0].tolist() == [1, 1, 0, 0, 1, 1]  # means 0.25, -0.05, 1
+
+
+@pytest.mark.parametrize("channels, wanted, group", [(16, 8, 8), (20, 8, 4), (7, 8, 1), (6, 4, 2), (6, 1, 1)])
+def test_a_group_that_does_not_divide_the_channels_shrinks_to_one_that_does(
+    channels: int, wanted: int, group: int
+) -> None:
+    built = build_spm(3, channels, SPMConfig(group=wanted))
+    assert built.group == group
+    assert built(X).decision.shape == (2, channels)
+
+
+def test_an_untrained_module_changes_nothing() -> None:
+    gates = build_spm(3, 8, SPMConfig()).eval()(X)
+    assert bool((gates.saliency == 1).all()) and bool((gates.decision == 1).all())
+
+
+def test_decisions_stay_in_single_precision_when_a_network_is_halved() -> None:
+    module = build_spm(3, 8, SPMConfig())
+    module.half()
+    assert {parameter.dtype for parameter in module.parameters()} == {torch.float32}
+    assert module(X.half()).saliency.dtype == torch.float32
+    module.double()
+    assert {parameter.dtype for parameter in module.parameters()} == {torch.float64}
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"reduction": 0}, "reduction 0"),
+        ({"noise": -1.0}, "noise -1.0"),
+        ({"soft_share": 1.5}, "soft_share 1.5"),
+        ({"per": "image"}, "per 'image'"),
+        ({"group": 0}, "group 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_errors(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(SanpError, match=message):
+        SPMConfig(**settings)  # type: ignore[arg-type]
