@@ -118,7 +118,7 @@ struct BlockTable {
   }
   const auto& taps(int n) const { return at[n == 1 ? 0 : n == 9 ? 1 : 2]; }
 };
-static constexpr BlockTable kBlocks;
+static constexpr BlockTable kBlocks{};
 
 // Vectors in a block. A block of t channels by q vectors costs, in half cycles, its multiplications, its loads, or what
 // the second-level cache needs for the pixels: measured on Zen 3, whichever is the most.
