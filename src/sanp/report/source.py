@@ -90,7 +90,7 @@ def _read(folder: Path, name: str) -> Source:
         report = _report(found)
         dense = _share(found["dense"]["accuracy"])
         before, after = (_maybe(part.get("seconds_per_image")) for part in (found["dense"], found))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise SanpError(
             f"{folder / REPORT} is damaged ({type(error).__name__}: {error}): make it again with sanp eval"
         ) from error
