@@ -3,7 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from sanp.report.chart import SCALE, Chart, Choice, blank
+from sanp.report.chart import MARGIN, SCALE, Chart, Choice, axis_names, blank
 from sanp.report.source import Source
 from sanp.report.study import Floats, Ints
 
@@ -28,11 +28,11 @@ def channel_choice(source: Source) -> Choice | None:
 def usage(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
     """The share of a class's images for which a channel is computed."""
     order = in_order(shares)
-    figure = blank(130 + 18 * len(names) if len(names) <= 30 else 700)
+    figure = blank(150 + 18 * len(names) if len(names) <= 30 else 700, MARGIN | {"t": 72})
     figure.add_trace(
         go.Heatmap(
             z=np.round(100 * shares[:, order]).astype(np.uint8),
-            y=names,
+            y=axis_names(names),
             customdata=np.broadcast_to(order, (len(names), len(order))).astype(np.uint16),
             zmin=0,
             zmax=100,
@@ -64,12 +64,12 @@ def usage(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
 def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
     """On what share of the changing channels an image of one class and one of another decide the same."""
     alike = agreement(shares)
-    figure = blank(130 + 22 * len(names) if len(names) <= 24 else 660)
+    figure = blank(150 + 22 * len(names) if len(names) <= 24 else 660, MARGIN | {"t": 72})
     figure.add_trace(
         go.Heatmap(
             z=np.round(100 * alike, 1),
-            x=names,
-            y=names,
+            x=axis_names(names),
+            y=axis_names(names),
             colorscale=SCALE,
             colorbar=_bar("same decisions"),
             hovertemplate="%{y} and %{x}: %{z} %<extra></extra>",
@@ -77,6 +77,8 @@ def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
     )
     figure.update_yaxes(autorange="reversed", type="category", title_text="class of one image")
     figure.update_xaxes(type="category", title_text="class of the other image")
+    if len("".join(names)) > 30:  # no room for the names; they stand in the same order at the side
+        figure.update_xaxes(showticklabels=False, ticks="", title_text="class of the other image, same order")
     others = np.where(np.eye(len(names), dtype=bool), np.nan, alike)
     if len(names) < 2:
         title, ends = f"{layer}: one class only", ""
@@ -112,5 +114,7 @@ def in_order(shares: Floats) -> Ints:
 
 
 def _bar(title: str) -> dict[str, object]:
-    size = {"thickness": 10, "outlinewidth": 0, "xpad": 4}
-    return {"title": {"text": title, "side": "right", "font": {"size": 12}}, "ticksuffix": "%", **size}
+    """A colour bar over the map, where it takes no width from it."""
+    place = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "len": 0.7, "ypad": 6}
+    text = {"text": title, "side": "top", "font": {"size": 12}}
+    return {"title": text, "ticksuffix": "%", "thickness": 8, "outlinewidth": 0, **place}

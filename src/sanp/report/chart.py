@@ -1,6 +1,6 @@
 """A chart: a plotly figure, a title that says what to see in it, and the same in words and in a table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,17 @@ def with_axes(figure: go.Figure) -> go.Figure:
     figure.update_xaxes(axis)
     figure.update_yaxes(axis)
     return figure
+
+
+LONGEST = 16
+"""letters of a name on an axis"""
+
+
+def axis_names(names: Sequence[str]) -> list[str]:
+    """Names for an axis: shortened where they stay different, and without meaning to plotly, which reads markup."""
+    short = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in names]
+    chosen = short if len(set(short)) == len(set(names)) else names
+    return [name.replace("&", "&amp;").replace("<", "&lt;") for name in chosen]
 
 
 def percent(share: float, digits: int = 1) -> Cell:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from sanp.report.chart import BLUE, GREEN, GREY, ORANGE, blank
+from sanp.report.chart import BLUE, GREEN, GREY, ORANGE, axis_names, blank
 from sanp.report.explorer import Answered
 from sanp.report.look import Seen
 
@@ -30,7 +30,7 @@ def probabilities(answered: Answered, classes: Sequence[str], label: int | None)
     figure.add_trace(
         go.Bar(
             x=answered.probabilities[order],
-            y=[classes[index] for index in order],
+            y=axis_names([classes[index] for index in order]),
             orientation="h",
             marker_color=[GREEN if index == label else BLUE if label is None else ORANGE for index in order],
             text=[f"{answered.probabilities[index]:.1%}" for index in order],
@@ -47,6 +47,7 @@ def probabilities(answered: Answered, classes: Sequence[str], label: int | None)
 def over_budgets(answers: list[Answered], place: int, right: int, classes: Sequence[str]) -> go.Figure:
     """The probability of one class under every setting, and where the slider stands."""
     figure = blank(260, NARROW)
+    classes = axis_names(classes)
     shares = [answered.setting.share for answered in answers]
     values = [float(answered.probabilities[right]) for answered in answers]
     figure.add_trace(

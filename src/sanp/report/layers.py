@@ -4,7 +4,20 @@ import plotly.graph_objects as go
 
 from sanp.evaluate import LayerReport
 from sanp.flops import human
-from sanp.report.chart import BLUE, GREEN, GREY, ORANGE, Cell, Chart, Table, blank, millions, number, percent
+from sanp.report.chart import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    Cell,
+    Chart,
+    Table,
+    axis_names,
+    blank,
+    millions,
+    number,
+    percent,
+)
 from sanp.report.source import Source
 
 ROW = 24
@@ -63,8 +76,8 @@ def kept(layers: tuple[LayerReport, ...]) -> Chart:
             hovertemplate="%{y}: %{x:.1%} of its channels<extra></extra>",
         )
     )
-    figure.update_xaxes(title_text="channels computed, share of the layer", tickformat=".0%")
-    figure.update_xaxes(range=[0, 1.5], tickvals=[0, 0.25, 0.5, 0.75, 1])
+    figure.update_xaxes(title_text="channels computed", tickformat=".0%")
+    figure.update_xaxes(range=[0, 1.5], tickvals=[0, 0.5, 1])
     low, high = min(layers, key=lambda layer: layer.kept), max(layers, key=lambda layer: layer.kept)
     said = "; ".join(f"{layer.name} {layer.kept:.0%} at {human(layer.flops)}" for layer in layers)
     return Chart(
@@ -100,7 +113,7 @@ def types(layers: tuple[LayerReport, ...]) -> Chart:
             )
         )
     figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
-    figure.update_xaxes(title_text="share of the layer's channels", tickformat=".0%", range=[0, 1])
+    figure.update_xaxes(title_text="share of the channels", tickformat=".0%", range=[0, 1])
     said = ", ".join(f"{count:,} {name}" for name, count in sums.items())
     return Chart(
         key="types",
@@ -129,7 +142,7 @@ def flops(layers: tuple[LayerReport, ...]) -> Chart:
             )
         )
     figure.update_layout(barmode="group", legend={"traceorder": "normal"})
-    figure.update_xaxes(title_text="multiply-adds per image, millions", rangemode="tozero")
+    figure.update_xaxes(title_text="multiply-adds per image (M)", rangemode="tozero")
     saved = max(layers, key=lambda layer: layer.dense_flops - layer.flops)
     less = saved.dense_flops - saved.flops
     share = less / max(1.0, sum(layer.dense_flops - layer.flops for layer in layers))
@@ -145,7 +158,7 @@ def flops(layers: tuple[LayerReport, ...]) -> Chart:
 
 
 def _names(layers: tuple[LayerReport, ...]) -> list[str]:
-    return [layer.name for layer in layers]
+    return axis_names([layer.name for layer in layers])
 
 
 def _bars(count: int, row: int = ROW) -> go.Figure:

@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sanp.flops import human
-from sanp.report.chart import BLUE, GREEN, ORANGE, Cell, Chart, Table, blank, millions, number, percent
+from sanp.report.chart import BLUE, GREEN, ORANGE, Cell, Chart, Table, axis_names, blank, millions, number, percent
 from sanp.report.source import Source
 from sanp.report.study import Floats, Study
 
@@ -95,7 +95,7 @@ def by_class(study: Study) -> Chart:
     figure = blank(110 + 26 * len(some), showlegend=False)
     figure.add_trace(
         go.Box(
-            y=some,
+            y=axis_names(some),
             lowerfence=quantiles[0],
             q1=quantiles[1],
             median=quantiles[2],
@@ -106,7 +106,7 @@ def by_class(study: Study) -> Chart:
         )
     )
     figure.update_yaxes(autorange="reversed", type="category", tickmode="linear")
-    figure.update_xaxes(title_text="multiply-adds per image, millions")
+    figure.update_xaxes(title_text="multiply-adds per image (M)")
     cut = "" if len(some) == len(order) else f" The {half} cheapest and the {half} dearest classes; the table has all."
     rows = tuple(
         (
@@ -148,6 +148,6 @@ def _histogram(edges: Floats, series: Mapping[str, tuple[Floats, str]]) -> go.Fi
                 hovertemplate="about %{x:,.1f}M: %{y:.1%}<extra>" + name + "</extra>",
             )
         )
-    figure.update_xaxes(title_text="multiply-adds per image, millions")
+    figure.update_xaxes(title_text="multiply-adds per image (M)")
     figure.update_yaxes(title_text="share of the images", tickformat=".0%")
     return figure

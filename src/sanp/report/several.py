@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from sanp.flops import human
-from sanp.report.chart import BLUE, GREY, ORANGE, Cell, Chart, Table, blank, millions, percent
+from sanp.report.chart import BLUE, GREY, ORANGE, Cell, Chart, Table, axis_names, blank, millions, percent
 from sanp.report.source import Source
 
 
@@ -27,8 +27,8 @@ def trade(sources: list[Source]) -> Chart:
         )
     )
     after = [(source.report.flops, source.report.accuracy) for source in sources]
-    figure.add_trace(_points("after", after, [source.name for source in sources], BLUE, "circle"))
-    figure.update_xaxes(title_text="multiply-adds per image, millions", rangemode="tozero")
+    figure.add_trace(_points("after", after, _labels(sources), BLUE, "circle"))
+    figure.update_xaxes(title_text="multiply-adds per image (M)", rangemode="tozero")
     figure.update_yaxes(title_text="test accuracy", tickformat=".1%")
     said = "; ".join(
         f"{source.name} {source.report.accuracy:.1%} at {human(source.report.flops)}" for source in sources
@@ -78,6 +78,11 @@ def runs_table(sources: list[Source]) -> Table:
             row.append(Cell("", 1e9) if seconds is None else Cell(f"{1e3 * seconds:.2f}", seconds))
         rows.append(tuple(row))
     return Table(headings + (("ms per image",) if timed else ()), tuple(rows))
+
+
+def _labels(sources: list[Source]) -> list[str]:
+    """Names beside the points, while there is room for them."""
+    return axis_names([source.name for source in sources]) if len(sources) <= 8 else [""] * len(sources)
 
 
 def _points(name: str, points: Sequence[tuple[float, float]], labels: list[str], color: str, symbol: str) -> go.Scatter:
