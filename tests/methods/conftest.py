@@ -9,7 +9,7 @@ from sanp.fit import Task, pretrain_stage
 from tests.conftest import SmallNet, coloured_squares
 
 QUICK = FitConfig(
-    pretrain_epochs=4, warmup_epochs=1, joint_epochs=3, precision="fp32", norm_batches=4, calibrate_images=128
+    pretrain_epochs=4, warmup_epochs=1, joint_epochs=3, precision="fp32", norm_batches=4, calibrate_images=256
 )
 
 

@@ -46,6 +46,7 @@ MISS = {
     **dict.fromkeys(("autopruner", "ns", "sanp", "static"), CHANNEL),
     **dict.fromkeys(("fbs", "fcp", "fixed_k", "l1"), CHANNEL_EACH),
 }
+"""on the images that a method is calibrated on"""
 
 
 @pytest.mark.parametrize("shape", ["chain", "residual"])
@@ -56,8 +57,9 @@ def test_a_method_meets_the_budget_and_is_the_same_from_its_file(
     net = trained[shape]
     before = {key: tensor.clone() for key, tensor in net.state_dict().items()}
     pruned = run_stages(METHODS[name].stages(net, task()))
+    assert abs(sanp.evaluate(pruned, task().loader).kept - 0.5) <= MISS[name]
     report = sanp.evaluate(pruned, squares())
-    assert abs(report.kept - 0.5) <= MISS[name]
+    assert report.kept == pytest.approx(0.5, abs=0.08)  # on images that it has not seen
     assert report.accuracy > 0.4  # four classes
     assert report.dense_flops == sanp.evaluate(net, squares()).flops
     assert report.flops == pytest.approx(sum(layer.flops for layer in report.layers))
