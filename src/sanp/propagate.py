@@ -101,6 +101,11 @@ class Propagation:
                 single = self.columns.union(single, more)
         return single.long()
 
+    def is_uneven(self, value: Value) -> bool:
+        """Some channel of a map is zero at some positions for other reasons than at others."""
+        columns = self.of(value)
+        return joined_along(columns, list(range(2, columns.dim()))) is None
+
     def run(self, node: Node) -> None:
         """Fills in the columns of what a node puts out, by the rule for its operator."""
         self._fill_rows(node)
@@ -114,7 +119,7 @@ class Propagation:
             if self._rows.get(value) is not None:
                 self._of[value] = columns
             elif bool((columns != LIVE).any()):
-                self._note_unknown(f"{node.op} across samples")
+                self.note_unknown(f"{node.op} across samples")
 
     def _apply(self, node: Node, name: str) -> Any:
         rule = RULES.get(node.op) or RULES.get(name)
@@ -125,10 +130,11 @@ class Propagation:
             except (RuntimeError, IndexError, TypeError, ValueError):  # a call that the rule did not foresee
                 rule = None
         if rule is None and name not in MAKES_LIVE:
-            self._note_unknown(node.op)
+            self.note_unknown(node.op)
         return made
 
-    def _note_unknown(self, what: str) -> None:
+    def note_unknown(self, what: str) -> None:
+        """Lists something that makes channels count as live that may not be."""
         self.unknown[what] = self.unknown.get(what, 0) + 1
 
     def _step(self, node: Node, of: Callable[[Any], Tensor]) -> Step:
@@ -144,7 +150,7 @@ class Propagation:
             if not isinstance(argument, Value) or self._rows.get(argument) == rows:
                 return self.of(argument)
             if argument in self._of:
-                self._note_unknown(f"{node.op} across samples")
+                self.note_unknown(f"{node.op} across samples")
             return self.all_live(argument)
 
         return of

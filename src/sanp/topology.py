@@ -100,6 +100,8 @@ def _conv_layer(network: Propagation, node: Node, name: str, site: Site | None) 
     in_channels, out_channels = before[1], after[1]
     role: Role = "dense"
     outputs = torch.full((out_channels,), LIVE)
+    if node.args[2] is None and network.is_uneven(source):
+        network.note_unknown("convolution of uneven maps")  # without a bias, parts of its output may be zero
     by_sample = network.by_sample(source)
     follows = is_depthwise(node, in_channels) and (
         node.args[2] is None if site is None else site.may_follow and by_sample
