@@ -6,11 +6,13 @@ READY := .venv/.ready
 
 .PHONY: demo test lint format setup browser-test
 
+demo: DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 demo: setup
-	$(BIN)/sanp train --recipe recipes/demo.toml
+	$(BIN)/sanp train --recipe recipes/demo.toml --out $(DEMO)
+	$(BIN)/sanp report $(DEMO)
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2
 
 lint: setup
 	$(BIN)/ruff check .
@@ -24,7 +26,7 @@ format: setup
 setup: $(READY)
 
 # Installs only when what is to be installed has changed.
-$(READY): pyproject.toml constraints.txt setup.py
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/sanp/engine/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@

@@ -17,9 +17,11 @@ from sanp.run import train
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = ("pretrain_epochs", "warmup_epochs", "joint_epochs")
-SETTINGS: dict[str, dict[str, Any]] = {
-    "budgets": {"batch_size": 32, "test_every": 0, "fit": dict(zip(EPOCHS, (4, 1, 6), strict=True))},
-    "deviations": {"batch_size": 16, "limit": 720, "test_every": 0, "fit": dict(zip(EPOCHS, (8, 1, 4), strict=True))},
+SETTING: dict[str, Any] = {
+    "batch_size": 16,
+    "limit": 720,
+    "test_every": 0,
+    "fit": dict(zip(EPOCHS, (8, 1, 4), strict=True)),
 }
 QUOTED = {"budgets": ROOT / "README.md", "deviations": ROOT / "docs" / "deviations.md"}
 
@@ -35,7 +37,7 @@ def variants(study: str) -> dict[str, dict[str, Any]]:
                 found[f"{section}.{name}"] = {section: {name: value}}
     # All together, but for as many epochs and steps as the other rows.
     fit = {key: value for key, value in PRESETS["paper"]["fit"].items() if key not in EPOCHS}
-    found["paper"] = {**PRESETS["paper"], "fit": fit, "batch_size": SETTINGS["deviations"]["batch_size"]}
+    found["paper"] = {**PRESETS["paper"], "fit": fit, "batch_size": SETTING["batch_size"]}
     return found
 
 
@@ -43,12 +45,12 @@ def main(study: str, folder: Path) -> None:
     results = ROOT / "results" / f"{study}.jsonl"
     done = {line["name"] for line in read(results)}
     rows = variants(study)
-    dense = folder / study / next(iter(rows)) / "dense.safetensors"  # the first row trains it, the others start from it
+    dense = folder / "budgets" / "60%" / "dense.safetensors"  # the first row trains it, all others start from it
     for name, settings in rows.items():
         if name in done:
             continue
         start = {"pretrained": str(dense)} if dense.exists() else {}
-        recipe = make_recipe(merge(merge(SETTINGS[study], settings), start))
+        recipe = make_recipe(merge(merge(SETTING, settings), start))
         began = time.monotonic()
         finished = train(recipe, folder / study / name)
         append(results, result_line(name, finished.folder, time.monotonic() - began))
@@ -58,6 +60,6 @@ def main(study: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=SETTINGS)
+    parser.add_argument("study", choices=QUOTED)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "study")
     main(**vars(parser.parse_args()))

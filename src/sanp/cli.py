@@ -19,6 +19,7 @@ from sanp import data, distributed
 from sanp.commands.compare import compare
 from sanp.commands.explore import explore
 from sanp.commands.export import export
+from sanp.commands.inspect import inspect as inspect_command
 from sanp.commands.predict import predict
 from sanp.commands.report import report
 from sanp.commands.reproduce import reproduce
@@ -35,6 +36,7 @@ data_app = typer.Typer(help="Data sets: what there is, and fetching them.", no_a
 app.add_typer(data_app, name="data")
 for command in (compare, explore, export, predict, report, reproduce):
     app.command()(command)
+app.command(name="inspect")(inspect_command)
 console = Console()
 _debug = {"on": False}
 
