@@ -1,3 +1,4 @@
+// What each operator does with live channels: a rule for lists of channels, and calls of the kernels for planes.
 #include "execute.hpp"
 
 #include <algorithm>

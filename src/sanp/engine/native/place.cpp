@@ -84,10 +84,14 @@ void place_conv_weights(Program& p, ConvOp& op, const float* weight, const float
   c.weight = to;
   const bool square3 = w.kernel_y == 3 && w.kernel_x == 3 && w.dilation_y == 1 && w.dilation_x == 1;
   if (!square3 || c.groups != 1 || w.stride_y != 1 || w.stride_x != 1) return;
-  if (w.out_height * w.out_width < 9) return;  // less than a tile or two
+  auto worth = [&](int m) {  // with fewer tiles most lanes would be empty
+    return (long)((w.out_height + m - 1) / m) * ((w.out_width + m - 1) / m) >= 8;
+  };
   c.winograd_step = (c.in_channels + 15) / 16 * 16;
+  if (!worth(2)) return;
   op.weights[1] = (int)p.weights.size();
   c.winograd2 = place_winograd(p, c, kFilter2, 4, weight, c.winograd2_row);
+  if (!worth(4)) return;
   op.weights[2] = (int)p.weights.size();
   c.winograd4 = place_winograd(p, c, kFilter4, 6, weight, c.winograd4_row);
 }
@@ -148,9 +152,8 @@ void place_value(std::vector<int>& placed, Program& p, int v) {
 long scratch_of(const Program& p, const Op& op) {
   if (auto* c = std::get_if<ConvOp>(&op.kind)) {
     long most = p.kernels->conv_scratch(c->conv, Algorithm::direct);
-    if (c->conv.winograd2)
-      for (Algorithm a : {Algorithm::winograd2, Algorithm::winograd4})
-        most = std::max(most, p.kernels->conv_scratch(c->conv, a));
+    if (c->conv.winograd2) most = std::max(most, p.kernels->conv_scratch(c->conv, Algorithm::winograd2));
+    if (c->conv.winograd4) most = std::max(most, p.kernels->conv_scratch(c->conv, Algorithm::winograd4));
     return most;
   }
   if (auto* g = std::get_if<GateOp>(&op.kind)) return g->gate.hidden + 3L * g->gate.out_channels + 64;
