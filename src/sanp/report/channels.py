@@ -7,6 +7,9 @@ from sanp.report.chart import MARGIN, SCALE, Chart, Choice, axis_names, blank
 from sanp.report.source import Source
 from sanp.report.study import Floats, Ints
 
+NO_TICKS = {"tickvals": [0], "ticktext": [" "], "ticks": ""}
+"""a label of nothing: without any, plotly draws the axis title over the map"""
+
 
 def channel_choice(source: Source) -> Choice | None:
     """Two charts for each layer whose gates depend on the image; nothing if no layer's do."""
@@ -37,12 +40,12 @@ def usage(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
             zmin=0,
             zmax=100,
             colorscale=SCALE,
-            colorbar=_bar("images that compute it"),
+            colorbar=_bar("images that compute it, %", [0, 50, 100]),
             hovertemplate="%{y}, channel %{customdata}: computed for %{z} % of its images<extra></extra>",
         )
     )
     figure.update_yaxes(autorange="reversed", type="category", title_text="class")
-    figure.update_xaxes(title_text="channels, ordered by use", showticklabels=False, ticks="")
+    figure.update_xaxes(title_text="channels, ordered by use", **NO_TICKS)
     sometimes = ((shares > 0).any(0) & (shares < 1).any(0)).sum()
     apart = np.ptp(shares, axis=0)
     widest = int(apart.argmax())
@@ -64,21 +67,22 @@ def usage(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
 def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
     """On what share of the changing channels an image of one class and one of another decide the same."""
     alike = agreement(shares)
+    shown = np.round(100 * alike, 1)
     figure = blank(150 + 22 * len(names) if len(names) <= 24 else 660, MARGIN | {"t": 72})
     figure.add_trace(
         go.Heatmap(
-            z=np.round(100 * alike, 1),
+            z=shown,
             x=axis_names(names),
             y=axis_names(names),
             colorscale=SCALE,
-            colorbar=_bar("same decisions"),
+            colorbar=_bar("same decisions, %", [float(shown.min()), float(shown.max())]),
             hovertemplate="%{y} and %{x}: %{z} %<extra></extra>",
         )
     )
     figure.update_yaxes(autorange="reversed", type="category", title_text="class of one image")
     figure.update_xaxes(type="category", title_text="class of the other image")
     if len("".join(names)) > 30:  # no room for the names; they stand in the same order at the side
-        figure.update_xaxes(showticklabels=False, ticks="", title_text="class of the other image, same order")
+        figure.update_xaxes(**NO_TICKS, title_text="the other's class, same order")
     others = np.where(np.eye(len(names), dtype=bool), np.nan, alike)
     if len(names) < 2:
         title, ends = f"{layer}: one class only", ""
@@ -113,8 +117,9 @@ def in_order(shares: Floats) -> Ints:
     return np.lexsort((-mean, group))
 
 
-def _bar(title: str) -> dict[str, object]:
+def _bar(title: str, ticks: list[float]) -> dict[str, object]:
     """A colour bar over the map, where it takes no width from it."""
     place = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "len": 0.7, "ypad": 6}
     text = {"text": title, "side": "top", "font": {"size": 12}}
-    return {"title": text, "ticksuffix": "%", "thickness": 8, "outlinewidth": 0, **place}
+    marks = {"tickvals": ticks, "tickformat": ".0f", "tickangle": 0}
+    return {"title": text, "thickness": 8, "outlinewidth": 0, **marks, **place}

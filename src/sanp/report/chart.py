@@ -84,7 +84,7 @@ def with_axes(figure: go.Figure) -> go.Figure:
     return figure
 
 
-LONGEST = 16
+LONGEST = 20
 """letters of a name on an axis"""
 
 
