@@ -20,6 +20,7 @@ import sanp.resume
 from sanp.run import resumed, train
 from tests.tiny_run import install, recipe
 
+FIT = {"pretrain_epochs": 2, "warmup_epochs": 1, "joint_epochs": 6, "precision": "fp32", "norm_batches": 2}
 FILES = ("model.safetensors", "dense.safetensors", "metrics.jsonl", "report.json")
 
 
@@ -55,7 +56,7 @@ def go_on(folder: Path, countdown: int | None) -> None:
     if (folder / "config.toml").exists():
         resumed(folder)
     else:
-        train(recipe(), folder)
+        train(recipe(fit=FIT), folder)
 
 
 def main(root: Path, kills: int) -> None:
@@ -63,16 +64,18 @@ def main(root: Path, kills: int) -> None:
     torch.set_num_threads(1)
     install()
     start = time.monotonic()
-    os.waitpid(child(lambda: train(recipe(), root / "whole")), 0)
+    os.waitpid(child(lambda: train(recipe(fit=FIT), root / "whole")), 0)
     length = time.monotonic() - start
     dice, done = random.Random(0), 0
-    while not (root / "killed" / "report.json").exists():
-        inside = dice.randint(1, 4) if done < kills and dice.random() < 0.4 else None
+    while not (root / "killed" / "model.safetensors").exists():
+        inside = dice.randint(1, 2) if done < kills and dice.random() < 0.4 else None
         number = child(lambda inside=inside: go_on(root / "killed", inside))  # type: ignore[misc]
         if inside is None and done < kills:
-            time.sleep(dice.uniform(0, 0.35 * length))
+            time.sleep(dice.uniform(0, 0.12 * length))
             os.kill(number, signal.SIGKILL)
         _, status = os.waitpid(number, 0)
+        if not os.WIFSIGNALED(status) and os.WEXITSTATUS(status):
+            sys.exit(f"a run could not be gone on with after {done} kills")
         done += os.WIFSIGNALED(status)
     for name in FILES:
         a, b = root / "whole" / name, root / "killed" / name

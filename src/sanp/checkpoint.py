@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sanp.budget import Amount
+from sanp.checked import check_network
 from sanp.errors import SanpError
 from sanp.methods import method_named
 from sanp.methods.forms import describe, rebuild
@@ -34,6 +35,7 @@ LARGEST_EXAMPLE = 64_000_000
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
     """Writes a pruned or an ordinary network; ``dtype=torch.float16`` halves the file."""
+    check_network(network)
     gated = network if isinstance(network, GatedNetwork) else None
     form = describe(network)
     net: nn.Module = network if gated is None and form is None else network.net  # type: ignore[assignment]
@@ -57,6 +59,7 @@ def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None
     Gives a :class:`GatedNetwork` if the file holds one, or another form of pruned network. ``example_input`` is needed
     only if the network was pruned with an example that held more than tensors.
     """
+    check_network(net)
     header, tensors = read(path)
     if header.form is not None:
         return _load_form(path, net, header.form, tensors, example_input)
@@ -142,6 +145,11 @@ def write_atomically(path: Path, write: Callable[[str], None]) -> None:
             os.fchmod(file.fileno(), 0o644)  # a temporary file can be read by its owner only
             os.fsync(file.fileno())
         Path(temporary).replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name too
+        finally:
+            os.close(folder)
     except (OSError, SafetensorError) as error:
         raise SanpError(f"cannot write {path} ({error}): make room or choose another folder") from error
     finally:
@@ -170,6 +178,8 @@ def _origin(gates: dict[str, Any], path: Any) -> Origin:
             raise SanpError(f"spm has unknown settings {', '.join(sorted(unknown))}")
         shapes = tuple(tuple(_size(size) for size in shape) for shape in gates["input_shapes"])
         keys = None if gates["input_keys"] is None else tuple(map(str, gates["input_keys"]))
+        if keys is not None and shapes and len(keys) != len(shapes):
+            raise SanpError(f"{path}: the header has {len(keys)} input_keys for {len(shapes)} input_shapes")
         skip = tuple(map(str, gates["skip"]))
         return Origin(SPMConfig(**gates["spm"]), skip, bool(gates["shortcuts"]), shapes, keys, str(gates["method"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:

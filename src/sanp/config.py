@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 
 
@@ -52,12 +53,17 @@ class FitConfig:
     """number format of training; auto is bf16 where the processor has it"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("pretrain_epochs", "warmup_epochs", "joint_epochs", "norm_batches", "calibrate_images"):
             if getattr(self, name) < 0:
                 raise SanpError(f"{name} is {getattr(self, name)}: give 0 or more")
         for name in ("lr", "pretrain_lr", "spm_lr", "temperature", "step_epochs"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise SanpError(f"{name} is {getattr(self, name)}: give more than 0")
+        if not 0 <= self.momentum < 1 or self.weight_decay < 0:
+            raise SanpError(
+                f"momentum is {self.momentum} and weight_decay {self.weight_decay}: give momentum in [0, 1), decay >= 0"
+            )
         for name in ("rise", "settle", "distill", "label_smoothing"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SanpError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")

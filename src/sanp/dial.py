@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from sanp.batch import explained
 from sanp.errors import SanpError
 from sanp.record import record
 from sanp.saliency import PredictedSaliency
@@ -40,7 +41,7 @@ def mean_cost(network: "GatedNetwork", batches: list[Tensor]) -> float:
 def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iterable[Any], steps: int = 20) -> float:
     """Bisects the common threshold (regula falsi, halving when stuck); gives the share reached on these images."""
     batches = batches_of(images)
-    if not batches:
+    if not batches or not all(batch.numel() for batch in batches):
         raise SanpError("set_budget was given no images: give some of the training images, a few hundred serve")
     if not network.layers:
         raise SanpError("this network has no gated layer, so its cost cannot be changed")
@@ -52,7 +53,9 @@ def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iter
             layer.spm.threshold.fill_(threshold)
         return mean_cost(network, batches)
 
-    with evaluating(network):
+    if not all(bool(torch.isfinite(batch).all()) for batch in batches):
+        raise SanpError("the images to set the budget on hold NaN or infinity: give others")
+    with explained(network, batches[0], None), evaluating(network):
         return cost_at(_bisect(cost_at, share, start, steps))
 
 

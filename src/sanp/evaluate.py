@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sanp.accounting import Accounted, Accounting, FixedCost
+from sanp.batch import describe, explained, pair, why_not_labels
+from sanp.checked import check_network
 from sanp.cost import CostModel, Decisions, dense_flops
 from sanp.errors import SanpError
 from sanp.gate import ungated_cost
@@ -88,14 +90,16 @@ class Report:
 
 def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, precision: str = "fp32") -> Report:
     """Runs a classifier, pruned or ordinary, over the loader's batches with hard gates and no noise."""
+    check_network(network)
     tally: _Tally | None = None
     with evaluating(network), torch.no_grad():
         format = Format(network, precision)
-        for x, y in loader:
+        for batch in loader:
+            x, y = pair(batch)
             x, y = format.place(x), y.to(format.device)
             if tally is None:
                 tally = _Tally(_accounting(network, x[:1]))
-            with record(network) as gates, format.autocast():
+            with explained(network, x, y), record(network) as gates, format.autocast():
                 logits = network(x)
             tally.add(logits, y, {name: gate.decision for name, gate in gates.items()})
     if tally is None:
@@ -122,9 +126,13 @@ class _Tally:
 
     def add(self, logits: Tensor, y: Tensor, decisions: Decisions) -> None:
         """Counts one batch."""
+        if not isinstance(logits, Tensor) or logits.dim() != 2:
+            raise SanpError(
+                f"the network gives {describe(logits)}: evaluate measures classifiers, which give (N, classes)"
+            )
         count, classes = logits.shape
-        if int(y.min()) < 0 or int(y.max()) >= classes:
-            raise SanpError(f"labels go from {int(y.min())} to {int(y.max())}, but the network has {classes} classes")
+        if (why := why_not_labels(y, count, classes)) is not None:
+            raise SanpError(why)
         if not bool(torch.isfinite(logits).all()):
             raise SanpError("the network's output is not finite: check the images for NaN, or the network's training")
         cells = torch.bincount(y * classes + logits.argmax(1), minlength=classes**2).reshape(classes, classes)

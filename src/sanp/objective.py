@@ -11,6 +11,7 @@ from torch import Tensor
 from sanp import distributed
 from sanp.binarize import saturating_sigmoid
 from sanp.budget import BudgetController, ControllerConfig, parse_budget
+from sanp.checked import check_fields
 from sanp.cost import CostModel
 from sanp.errors import SanpError, unknown_name
 from sanp.network import GatedNetwork
@@ -80,6 +81,7 @@ class ObjectiveConfig:
     """weight of the term that keeps saliencies between -1 and 3; 0 leaves it out"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.penalty not in PENALTIES:
             raise unknown_name("penalty", self.penalty, PENALTIES)
         if self.runaway < 0:

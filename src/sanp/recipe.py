@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from sanp.backbones import BACKBONES
 from sanp.budget import ControllerConfig, parse_budget
+from sanp.checked import check_fields
 from sanp.config import FitConfig
 from sanp.errors import SanpError, unknown_name
 from sanp.methods import METHODS
@@ -57,6 +58,7 @@ class Recipe:
     """the three stages"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.backbone not in BACKBONES:
             raise unknown_name("backbone", self.backbone, BACKBONES)
         if self.method not in METHODS:
@@ -64,8 +66,10 @@ class Recipe:
         parse_budget(self.budget)
         if self.batch_size < 2:
             raise SanpError(f"batch_size {self.batch_size}: batch norm needs at least 2 images in a batch")
-        if self.threads is not None and self.threads < 1:
-            raise SanpError(f"threads {self.threads}: give at least 1")
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise SanpError(f"threads {self.threads}: give at least 1, at most 1024")
+        if not 0 <= self.seed < 2**63:
+            raise SanpError(f"seed {self.seed}: give a whole number, 0 or more, of 63 bits")
         if self.test_every < 0:
             raise SanpError(f"test_every {self.test_every}: give 0 or more")
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.binarize import SemanticHashing, hard_decision
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.record import Gates
 from sanp.saliency import PredictedSaliency
@@ -36,6 +37,7 @@ class SPMConfig:
     """so many neighbouring channels decide together; in a layer whose channels it does not divide, gcd(C_out, group)"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.reduction < 1:
             raise SanpError(
                 f"reduction {self.reduction} must be at least 1: the hidden layer has C_out / reduction units"

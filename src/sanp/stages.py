@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp import distributed
+from sanp.batch import explained, pair
 from sanp.data_parallel import over_ranks, part_of
 from sanp.errors import SanpError
 from sanp.nonfinite import NotFinite, where
@@ -135,7 +136,8 @@ class Stage:
             loader = part_of(self.loader)
             while self.step < self.steps:
                 epoch, done = divmod(self.step, self.steps_per_epoch)
-                for x, y in _epoch_from(loader, epoch, done):
+                for batch in _epoch_from(loader, epoch, done):
+                    x, y = pair(batch)
                     placed = self._format.place(x), _placed(y, self._format.device)
                     outcome = self._train_on(*placed, epoch, step_loss)
                     self.step += 1
@@ -152,7 +154,7 @@ class Stage:
         for each in self.optimizers:
             each.set(progress, epoch)
             each.optimizer.zero_grad(set_to_none=True)
-        with self._format.autocast():
+        with explained(self.net, x, y), self._format.autocast():
             outcome = step_loss(x, y, progress)
         loss = outcome.loss.item() if outcome.value is None else outcome.value
         if not math.isfinite(loss):

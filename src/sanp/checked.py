@@ -1,0 +1,45 @@
+"""Checks that many places share: settings of the kinds that their fields say, and networks that are networks."""
+
+import math
+import types
+from dataclasses import fields
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from torch import nn
+
+from sanp.errors import SanpError, unknown_name
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "text",
+    type(None): "none",
+}
+
+
+def check_fields(config: Any) -> None:
+    """Refuses a dataclass with a plain field whose value is not of the kind that its annotation says."""
+    hints = get_type_hints(type(config))
+    for field in fields(config):
+        kind, value = hints[field.name], getattr(config, field.name)
+        if get_origin(kind) is Literal:
+            if value not in get_args(kind):
+                raise unknown_name(field.name, value, get_args(kind))
+            continue
+        kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+        if set(kinds) <= _WORDS.keys() and not any(_is(value, each) for each in kinds):
+            wanted = " or ".join(_WORDS[each] for each in kinds)
+            raise SanpError(f"{field.name} is {value!r}: give {wanted}")
+
+
+def _is(value: object, kind: Any) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return type(value) is kind
+
+
+def check_network(network: object) -> None:
+    """Refuses what is no network."""
+    if not isinstance(network, nn.Module):
+        raise SanpError(f"{network!r:.60} is a {type(network).__name__}: give a network, a torch.nn.Module")
