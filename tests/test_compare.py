@@ -134,5 +134,13 @@ def test_a_run_without_a_report_is_named(tmp_path: Path) -> None:
     with pytest.raises(SanpError, match=r"is not finished \(no report.json\)"):
         read_rows([tmp_path])
     (tmp_path / "report.json").write_text(json.dumps({"error": 0.1}), encoding="utf-8")
-    with pytest.raises(SanpError, match="damaged"):
+    with pytest.raises(SanpError, match=r"report.json (lacks|is damaged)"):
         read_rows([tmp_path])
+
+
+def test_runs_side_by_side_that_fail_are_all_named(tmp_path: Path) -> None:
+    missing = {"methods": ["l1", "ns"], "pretrained": str(tmp_path / "missing.safetensors"), "threads": 1}
+    told: list[str] = []
+    with pytest.raises(SanpError, match="2 of 2 runs did not end"):
+        compare(make_plan(missing, tmp_path), tmp_path, workers=2, tell=told.append)
+    assert len(told) == 2 and all("missing.safetensors is not a file" in line for line in told)

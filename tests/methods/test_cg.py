@@ -1,12 +1,15 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import sanp
 from sanp.errors import SanpError
 from sanp.methods.cg import CG, base_share
 from sanp.methods.pixel_gate import PixelGate, PixelGatedNetwork, gateable
+from sanp.record import record
 from tests.methods.conftest import Residual, task
+from tests.networks.strangers import STRANGERS
 
 
 def pixel_gate() -> PixelGate:
@@ -72,3 +75,26 @@ def test_the_first_convolution_and_1x1_shortcuts_are_not_gated() -> None:
 def test_a_budget_below_the_base_path_is_an_error_before_training() -> None:
     with pytest.raises(SanpError, match="that cg can come to"):
         next(CG().stages(Residual(), task("20%")))
+
+
+@pytest.mark.parametrize("stranger", sorted(STRANGERS))
+def test_with_every_gate_on_a_strangers_network_is_what_it_was(stranger: str) -> None:
+    make, example = STRANGERS[stranger]
+    if not isinstance(example, torch.Tensor):
+        pytest.skip("a loader gives one tensor")
+    torch.manual_seed(0)
+    net = make().eval()
+    before = tree_leaves(net(example))
+    try:
+        network = PixelGatedNetwork(net, example, groups=2)
+    except SanpError as refused:
+        assert "no convolution that channel gating can split" in str(refused)
+        return
+    network.set_target(-1e9)
+    with record(network) as gates:
+        after = tree_leaves(network(example))
+    for wanted, found in zip(before, after, strict=True):
+        if isinstance(wanted, torch.Tensor):
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    decisions = {name: gate.decision.double() for name, gate in gates.items()}
+    assert network.cost.per_sample(decisions).unique().tolist() == [network.cost.dense_flops]

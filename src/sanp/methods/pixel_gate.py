@@ -109,7 +109,8 @@ class PixelGatedNetwork(nn.Module):
         self.cost = PixelCost(dense, base)
         for path in paths:
             parent, _, name = path.rpartition(".")
-            setattr(net.get_submodule(parent), name, PixelGate(path, net.get_submodule(path), base[path]))
+            conv = net.get_submodule(path)
+            setattr(net.get_submodule(parent), name, PixelGate(path, conv, base[path]).train(conv.training))
         self.training = net.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
