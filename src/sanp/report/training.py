@@ -67,6 +67,8 @@ def _lines(
     legend = "legend" if row == 1 else f"legend{row}"
     unit = ".2f" if row == 3 else ".1%"
     for name, field, color, dash in series:
+        if all(getattr(epoch, field) is None for epoch in epochs):  # as test values of a run that was not tested
+            continue
         trace = go.Scatter(
             x=[epoch.step for epoch in epochs],
             y=[getattr(epoch, field) for epoch in epochs],
