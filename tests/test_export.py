@@ -54,6 +54,16 @@ def test_a_skipping_file_holds_gathered_weights_and_no_mask(tmp_path: Path) -> N
     assert all(made[node.input[1]].op_type == "Gather" for node in convolutions)
 
 
+def test_a_gated_network_goes_through_torch_export() -> None:
+    make, shape = EXAMPLES["residual"]
+    x = torch.randn(3, *shape)
+    gated = gated_network(trained_like(make(), shape), x)
+    batch = torch.export.Dim("N", min=1)
+    program = torch.export.export(gated, (x,), dynamic_shapes={"args": ({0: batch},)})
+    more = torch.randn(5, *shape)
+    assert difference(program.module()(more).detach().numpy(), gated, more) < 1e-5
+
+
 def test_a_plain_network_exports_too(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(3, 2, ceil_mode=True), nn.AvgPool2d(2)).eval()
     x = torch.randn(2, 3, 14, 13)

@@ -15,8 +15,10 @@ void Barrier::wait() {
     round_.store(round + 1, std::memory_order_release);
     return;
   }
-  for (int spins = 0; round_.load(std::memory_order_acquire) == round; spins++)
+  for (int spins = 0; round_.load(std::memory_order_acquire) == round; spins++) {
+    if (broken_.load(std::memory_order_relaxed)) throw Error("another thread of this call has failed");
     if (spins > 20000) std::this_thread::yield();
+  }
 }
 
 namespace {

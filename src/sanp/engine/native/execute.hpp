@@ -10,11 +10,13 @@ namespace sanp {
 class Barrier {
  public:
   explicit Barrier(int size) : size_(size) {}
-  void wait();
+  void wait();                       // throws if the barrier was broken
+  void break_up() { broken_ = true; }  // a thread of the team has failed: nobody is to wait for it
 
  private:
   const int size_;
   std::atomic<int> arrived_{0}, round_{0};
+  std::atomic<bool> broken_{false};
 };
 
 struct Call {

@@ -92,18 +92,22 @@ void walk(const Call& call, Barrier& barrier) {
 
 // Runs work(rank) on `count` threads, this one among them, and passes on the first error.
 template <class Work>
-void on_threads(int count, Work work) {
+void on_threads(int count, Barrier& barrier, Work work) {
   std::vector<std::exception_ptr> errors(count);
-  auto guarded = [&](int rank) {
+  auto guarded = [&](int rank, auto&& task) {
     try {
-      work(rank);
+      task();
     } catch (...) {
       errors[rank] = std::current_exception();
+      barrier.break_up();
     }
   };
   std::vector<std::thread> threads;
-  for (int rank = 1; rank < count; rank++) threads.emplace_back(guarded, rank);
-  guarded(0);
+  guarded(0, [&] {
+    for (int rank = 1; rank < count; rank++)
+      threads.emplace_back([&, rank] { guarded(rank, [&] { work(rank); }); });
+    work(0);
+  });
   for (auto& t : threads) t.join();
   for (auto& e : errors)
     if (e) std::rethrow_exception(e);
@@ -117,19 +121,19 @@ void run_program(Program& p, const float* const* in, float* const* out, long sam
   if (threads > 1 && samples < threads) {
     Lease workspace(p, 1, threads);
     Barrier barrier(threads);
-    on_threads(threads, [&](int rank) {
+    on_threads(threads, barrier, [&](int rank) {
       for (long s = 0; s < samples; s++) walk({p, *workspace, in, out, s, 1, {rank, threads}, notes}, barrier);
     });
     return;
   }
   const Notes quiet{nullptr, notes.live, notes.finite};
-  on_threads((int)std::min<long>(threads, samples), [&](int rank) {
+  Barrier alone(1);  // threads with samples of their own wait for nobody
+  on_threads((int)std::min<long>(threads, samples), alone, [&](int rank) {
     const long first = samples * rank / threads, last = samples * (rank + 1) / threads;
-    Barrier barrier(1);
     const int chunk = (int)std::min<long>(p.chunk, std::max(last - first, 1L));
     Lease workspace(p, chunk, 1);
     for (long s = first; s < last; s += chunk)
-      walk({p, *workspace, in, out, s, (int)std::min<long>(chunk, last - s), {0, 1}, rank == 0 ? notes : quiet}, barrier);
+      walk({p, *workspace, in, out, s, (int)std::min<long>(chunk, last - s), {0, 1}, rank == 0 ? notes : quiet}, alone);
   });
 }
 
