@@ -29,6 +29,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/sanp/engine/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps pytorchcv  # asks for torchvision, and does without
 	touch $@
 
 # The report's page and the explorer in a real browser; these need packages and a browser that nothing else needs.

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import MakeCifar
 
+from conftest import MakeCifar
 from sanp.data import DATASETS, data_folder, describe, get, load
 from sanp.data.cifar import CIFAR10
 from sanp.errors import SanpError

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import MakeCifar
 
+from conftest import MakeCifar
 from sanp.data import data_folder, load
 from sanp.data.cifar import CIFAR10, PIXELS, Cifar, read_folder, write_batch, write_meta
 from sanp.errors import SanpError

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import MakeCifar
 from PIL import Image
 
+from conftest import MakeCifar
 from sanp.data.cifar import CIFAR10, CIFAR100, Cifar, Package, read_folder
 from sanp.data.fetch import CIFAR10_CLASSES, fetch
 from sanp.errors import SanpError
