@@ -21,6 +21,7 @@ from sanp.fit import Stages, Task
 from sanp.methods.removal import below, least_of_each_layer, owned
 from sanp.methods.retrain import epochs_in_parts, plain_stage
 from sanp.methods.static_cut import Cutting
+from sanp.precision import device_of
 from sanp.record import Gates, forward_of, note
 from sanp.schedule import flat
 from sanp.stages import Stage, tuned
@@ -90,7 +91,7 @@ class CodedNetwork(nn.Module):
         }
         self._sites = dict(sites)
         for path, site in sites.items():
-            _put(net, site, self.layers[path])
+            _put(net, site, self.layers[path].to(device_of(net)))
 
     def forward(self, x: Tensor) -> Any:
         """The network's own forward, its channels scaled on the way and the scales recorded."""

@@ -15,6 +15,7 @@ from sanp.cost import CostModel, Decisions, dense_flops
 from sanp.errors import SanpError
 from sanp.flops import conv_flops
 from sanp.gate import ungated_cost
+from sanp.precision import device_of
 from sanp.record import Gates, forward_of, note
 from sanp.topology import Layer
 from sanp.trace import trace
@@ -110,7 +111,8 @@ class PixelGatedNetwork(nn.Module):
         for path in paths:
             parent, _, name = path.rpartition(".")
             conv = net.get_submodule(path)
-            setattr(net.get_submodule(parent), name, PixelGate(path, conv, base[path]).train(conv.training))
+            gate = PixelGate(path, conv, base[path]).to(device_of(conv)).train(conv.training)
+            setattr(net.get_submodule(parent), name, gate)
         self.training = net.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
