@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format setup browser-test
+.PHONY: demo test lint format setup browser-test fuzz soak
 
 demo: DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 demo: setup
@@ -37,3 +37,12 @@ browser-test: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt-get install --yes --no-install-recommends chromium
 	$(BIN)/python -m pytest tests/report/test_browser.py
+
+# Damaged files of every kind that sanp reads, 50,000 of them; the tests take 500.
+fuzz: setup
+	$(BIN)/python -W error -m tests.fuzz 50000
+
+# Memory, files and threads of one process after 200 fits, and after a million images through the engine.
+soak: setup
+	$(BIN)/python -m tests.soak fits 200
+	$(BIN)/python -m tests.soak engine 1000000
