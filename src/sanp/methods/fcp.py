@@ -75,7 +75,7 @@ class FCP:
         pulled, fine = epochs_in_parts(task, self.config.cluster_share, 1 - self.config.cluster_share)
         if pulled:
             distance = total_lr(task.config, pulled, steps_in(task.loader), weight=lambda progress: progress)
-            strength = self.config.pull / distance
+            strength = self.config.pull / distance if distance else 0.0  # a lone step has no time to grow
             yield plain_stage(
                 "cluster", cutting.net, cutting.task, pulled, extra=_cluster_pull(cutting.net, clustered, strength)
             )
