@@ -31,6 +31,8 @@ class ConvCall:
     groups: int
     inputs: Tensor  # (rows, C_in)
     outputs: Tensor  # (rows, C_out)
+    finite: bool
+    """a feature that is no number would count as one that is not zero"""
 
     def flops(self) -> Tensor:
         """(rows,): every group's live inputs times its live outputs."""
@@ -91,7 +93,8 @@ class CountNonZero(TorchDispatchMode):
             positions = prod((source if transposed else result).shape[2:])
             nothing_of_nothing = bias is None and groups == source.shape[1] > 1  # depthwise: zero in, zero out
             outputs = nonzero_channels(result) if nothing_of_nothing else torch.ones(len(result), result.shape[1])
-            self.calls.append(ConvCall(weight.shape, positions, groups, nonzero_channels(source), outputs))
+            finite = bool(torch.isfinite(source).all())
+            self.calls.append(ConvCall(weight.shape, positions, groups, nonzero_channels(source), outputs, finite))
         return result
 
 
@@ -107,7 +110,8 @@ def _within(args: Any, low: Any, high: Any) -> Tensor:
         return torch.clamp(x, low, high)
     if (low is not None and low > 0) or (high is not None and high < 0):
         return x.clamp(low, high)
-    return x.abs() if low == 0 else x.clone()
+    x = x.abs() if low == 0 else x.clone()
+    return high * torch.tanh(x / high) if high else x  # still bounded: features must not grow beyond all bounds
 
 
 def _bounds(args: Any, low: Any, high: Any) -> tuple[Any, Any]:
