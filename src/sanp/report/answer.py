@@ -86,7 +86,7 @@ def _table(source: Source, row: PaperRow | None) -> Table:
         rows.append((Cell("the paper, before"), percent(row.dense_error, 2), millions(row.dense_flops), Cell("", 0)))
         name = f"the paper, table {row.table}"
         rows.append((Cell(name), percent(row.error, 2), millions(row.flops), percent(row.pruned)))
-    return Table(("", "error", "FLOPs (M)", "pruned"), tuple(rows))
+    return Table(("network", "error", "FLOPs (M)", "pruned"), tuple(rows))
 
 
 def _remark(source: Source) -> str:

@@ -69,7 +69,7 @@ def kept(layers: tuple[LayerReport, ...]) -> Chart:
             x=[layer.kept for layer in layers],
             orientation="h",
             marker_color=BLUE,
-            text=[f"{layer.kept:.0%}, {layer.flops / 1e6:.1f}M" for layer in layers],
+            text=[f"{layer.kept:.0%}, {human(layer.flops)}" for layer in layers],
             textfont={"size": 11},
             textposition="outside",
             cliponaxis=False,
@@ -77,7 +77,7 @@ def kept(layers: tuple[LayerReport, ...]) -> Chart:
         )
     )
     figure.update_xaxes(title_text="channels computed", tickformat=".0%")
-    figure.update_xaxes(range=[0, 1.5], tickvals=[0, 0.5, 1])
+    figure.update_xaxes(range=[0, 1.6], tickvals=[0, 0.5, 1])
     low, high = min(layers, key=lambda layer: layer.kept), max(layers, key=lambda layer: layer.kept)
     said = "; ".join(f"{layer.name} {layer.kept:.0%} at {human(layer.flops)}" for layer in layers)
     return Chart(

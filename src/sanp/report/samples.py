@@ -36,7 +36,9 @@ def histogram(flops: Floats, dense: float) -> Chart:
     figure = _histogram(edges, {"images": (counts / len(flops), BLUE)})
     mean = float(flops.mean()) / 1e6
     figure.add_vline(x=mean, line={"color": ORANGE, "width": 2, "dash": "dash"})
-    figure.add_annotation(x=mean, y=1, yref="paper", yanchor="bottom", text=f"mean {mean:,.1f}M", showarrow=False)
+    figure.add_annotation(
+        x=mean, y=1, yref="paper", yanchor="bottom", text=f"mean {human(1e6 * mean)}", showarrow=False
+    )
     return Chart(
         key="histogram",
         title=f"The dearest image costs {high / low:.1f} times the cheapest",

@@ -91,7 +91,7 @@ def _title(source: Source) -> str:
     if target is None or not any(epoch.cost is not None for epoch in source.epochs):
         return f"Training ends at {source.report.accuracy:.1%} of the test images right"
     gap = 100 * (kept - target)
-    met = "meets" if abs(gap) <= 1 else "misses"
+    met = "meets" if abs(gap) <= 1 else "exceeds" if gap > 0 else "stays below"
     return f"Training {met} the budget: {kept:.1%} of the FLOPs for a budget of {target:.1%}"
 
 
