@@ -55,10 +55,16 @@ def test_only_the_gates_that_matter_are_asked_for() -> None:
     a, b = columns.add_gate("a", 2), columns.add_gate("b", 2)
     union = columns.union(a, b)
     columns.add_gate("later", 2)
-    assert OpenChannels(columns, a).gates == ("a",)
+    assert OpenChannels(columns, a).gates == {"a": 2}
     assert Liveness(columns, [union]).gates == ("a", "b")
     applied = {"a": torch.tensor([[1.0, 0.0]])}
     assert OpenChannels(columns, a)(applied) is applied["a"]  # a whole gate is read as it is
+
+
+def test_a_layer_that_did_not_run_has_no_channel_open() -> None:
+    columns = Columns()
+    both = columns.union(columns.add_gate("a", 2), columns.add_gate("b", 2))
+    assert OpenChannels(columns, both)({"a": torch.tensor([[1.0, 0.0]])}).tolist() == [[1, 0]]
 
 
 def test_a_mixture_of_fixed_columns_and_gates_in_any_order() -> None:

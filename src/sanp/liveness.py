@@ -172,12 +172,13 @@ class OpenChannels:
 
     def __init__(self, columns: Columns, which: Tensor) -> None:
         self._liveness = Liveness(columns, [which])
-
-    @property
-    def gates(self) -> tuple[str, ...]:
-        """The gates that decide."""
-        return self._liveness.gates
+        self.gates = {name: columns.gates[name][1] for name in self._liveness.gates}
+        """the gates that decide, with their number of channels"""
 
     def __call__(self, applied: Mapping[str, Tensor]) -> Tensor:
-        """(N, C): each channel's gate."""
+        """(N or 1, C): each channel's gate; a layer that did not run, as under stochastic depth, has none open."""
+        missing = self.gates.keys() - applied.keys()
+        if missing:
+            like = next(iter(applied.values()), torch.zeros(()))
+            applied = {**applied, **{name: like.new_zeros(1, self.gates[name]) for name in missing}}
         return self._liveness(applied)[0]
