@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sanp import distributed
+from sanp.errors import SanpError
 from sanp.rows import Rows, having
 from sanp.shared_batch import SharedBatch
 
@@ -63,6 +64,8 @@ class _Step(nn.Module):
 
 def _rows(count: int) -> Rows:
     counts = distributed.counts(count)
+    if min(counts) < 2:  # an SPM takes one image's statistics from those it has seen, and would wait for the others
+        raise SanpError(f"a batch gives the processes {counts} images: make batch_size at least {2 * len(counts)}")
     start = sum(counts[: distributed.rank()])
     return Rows(start, start + count, sum(counts))
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from sanp.budget import ControllerConfig
 from sanp.config import FitConfig
+from sanp.distributed import same_everywhere
 from sanp.errors import SanpError
 from sanp.finish import calibrate, estimate_norms
 from sanp.freeze import frozen, hashing_restored, set_hashing
@@ -211,6 +212,7 @@ def finish(gated: GatedNetwork, task: Task, share: float) -> None:
     with format.autocast():
         estimate_norms(gated, task.loader, task.config.norm_batches, format)
         calibrate(gated, task.loader, share, task.config.calibrate_images, format)
+    same_everywhere(gated)  # a loader of one's own may give each process other images
 
 
 def distillation(output: Tensor, wanted: Tensor, temperature: float) -> Tensor:
