@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from sanp.checked import check_fields
 from sanp.errors import SanpError
 
 Unit = Literal["share", "flops", "ms"]
@@ -121,6 +122,7 @@ class ControllerConfig:
     """the target falls from 1 to the budget over this share of the steps"""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.strength > 0:
             raise SanpError(f"strength {self.strength} must be above 0: it is the weight of the cost loss")
         if not self.lowest <= 0 <= self.highest:
