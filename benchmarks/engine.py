@@ -25,6 +25,10 @@ from sanp.engine import compile
 from sanp.record import record
 
 Call = Callable[[], object]
+LINE = (
+    "{network:18} batch {batch:<3} {what:22} kept {kept:5.3f}  {ms_per_image:8.3f} ms/image  "
+    "of best dense {of_best_dense:5.3f}  of own dense {of_own_dense:5.3f}"
+)
 
 
 class ImageNetResNet18(nn.Module):
@@ -147,8 +151,7 @@ def measure(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, o
         for label, seconds in times.items()
     ]  # fmt: skip
     for row in rows:
-        print("{network:18} batch {batch:<3} {what:22} kept {kept:5.3f}  {ms_per_image:8.3f} ms/image  "
-              "of best dense {of_best_dense:5.3f}  of own dense {of_own_dense:5.3f}".format(**row), flush=True)  # fmt: skip
+        print(LINE.format(**row), flush=True)
     return {"rows": rows}
 
 

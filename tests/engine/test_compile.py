@@ -216,6 +216,21 @@ def test_the_plan_says_what_runs_where_and_why() -> None:
     assert "upsample_bilinear2d" in str(fast.plan)
 
 
+def test_a_linear_layer_over_positions_is_right_for_any_batch() -> None:
+    class Mixer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.mix = nn.Conv2d(3, 8, 3), nn.Linear(8, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.mix(self.conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    network = Mixer().eval()
+    fast = compile(network, torch.randn(1, 3, 7, 7))
+    for batch in (1, 2, 5):
+        assert_same(fast, network, torch.randn(batch, 3, 7, 7))
+
+
 def test_mixing_samples_runs_in_torch() -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:

@@ -59,8 +59,12 @@ class TorchStep:
         return b"\1" * batch
 
     def _resized(self, argument: Any, batch: int) -> Any:
-        if isinstance(argument, list) and argument and argument[0] == self.traced_batch:
-            return [batch, *argument[1:]]
+        """A size whose first number counts samples, or positions of all samples, for another batch.
+
+        Whether it does is not known here; the check of the compiled network decides.
+        """
+        if isinstance(argument, list) and argument and argument[0] > 0 and argument[0] % self.traced_batch == 0:
+            return [argument[0] // self.traced_batch * batch, *argument[1:]]
         return argument
 
 
