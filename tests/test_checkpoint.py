@@ -165,3 +165,15 @@ def test_a_failed_write_leaves_the_earlier_file(
         sanp.save(gated, file)
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("size", [2**30, 2**32, 2**70])
+def test_a_header_cannot_ask_for_an_example_that_fills_the_memory(file: Path, size: int) -> None:
+    """2**32 x 2**32 is 0 in 64 bits, and 2**70 has no place in them."""
+    with safe_open(file, framework="pt") as opened:
+        header = json.loads(opened.metadata()["sanp"])
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    header["gates"]["input_shapes"] = [[size, size, 8, 8]]
+    save_file(tensors, file, {"sanp": json.dumps(header)})
+    with pytest.raises(sanp.SanpError, match="asks for an example of"):
+        sanp.load(file, SmallNet())

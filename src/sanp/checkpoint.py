@@ -6,6 +6,7 @@ Writing is atomic: a temporary file beside the target, flushed to the disk, then
 
 import copy
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -203,7 +204,7 @@ def _zeros(shapes: tuple[tuple[int, ...], ...], path: Any) -> tuple[Tensor, ...]
         raise SanpError(
             f"{path} does not say what input the network takes: give load the example_input that it was pruned with"
         )
-    numbers = sum(torch.Size(shape).numel() for shape in shapes)
+    numbers = sum(math.prod(shape) for shape in shapes)  # torch.Size would wrap around
     if numbers > LARGEST_EXAMPLE:
         raise SanpError(f"{path} asks for an example of {numbers} numbers: give load an example_input instead")
     return tuple(torch.zeros(shape) for shape in shapes)
