@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format setup browser-test fuzz soak
+.PHONY: demo test lint format setup browser-test networks fuzz soak
 
 demo: DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 demo: setup
@@ -37,6 +37,10 @@ browser-test: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt-get install --yes --no-install-recommends chromium
 	$(BIN)/python -m pytest tests/report/test_browser.py
+
+# The battery on every family of networks in pytorchcv; writes docs/networks.md.
+networks: setup
+	$(BIN)/python -m tests.networks.sweep
 
 # Damaged files of every kind that sanp reads, 50,000 of them; the tests take 500.
 fuzz: setup
