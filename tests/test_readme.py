@@ -60,5 +60,5 @@ def test_every_file_that_the_readme_names_is_there() -> None:
     named = [name for line in tree.splitlines() for name in re.findall(r"^  ((?:\S+ )*\S+)  ", line)]
     missing = [part for names in named for part in names.split() if not (ROOT / "src" / "sanp" / part).exists()]
     assert missing == []
-    for link in re.findall(r"\]\(([^)]+)\)", README):
+    for link in re.findall(r"\]\(([\w./-]+)\)", README):
         assert (ROOT / link).exists(), link
