@@ -26,6 +26,11 @@ _held: list[object] = []
 group's threads while it holds the lock that they need, and never ends"""
 
 
+def hold_group() -> None:
+    """Keeps the group that was just joined for as long as the process lives."""
+    _held.append(dist.group.WORLD)
+
+
 class RankLost(SanpError):
     """Another process of the run ended or does not answer."""
 
@@ -54,7 +59,7 @@ def joined() -> Iterator[None]:
         dist.init_process_group("gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise RankLost(f"cannot reach the other processes ({error}): check what torchrun was given") from error
-    _held.append(dist.group.WORLD)
+    hold_group()
     try:
         yield
     finally:

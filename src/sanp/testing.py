@@ -259,6 +259,7 @@ def check_data_parallel(case: Case) -> None:
     own = not dist.is_initialized()
     if own:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+        hold_group()
     try:
         gated = copy.deepcopy(case.gated).train()
         wrapped = nn.parallel.DistributedDataParallel(gated)
