@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 
 from sanp.checkpoint import load, save
 from sanp.cost import dense_flops
+from sanp.distributed import hold_group
 from sanp.gate import MIXED_ROWS, gate, trace_batch
 from sanp.gated_conv import GatedConv
 from sanp.network import GatedNetwork
