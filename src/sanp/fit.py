@@ -245,7 +245,7 @@ def spm_optimizer(gated: GatedNetwork, config: FitConfig, steps: int) -> Tuned:
     """AdamW without decay on a level schedule, or SGD just as the network's own."""
     # Adam moves a saliency by up to lr a step, and a stage must be able to take one from its start at 1 to below 0.
     # A handful of steps cannot do that at any rate that learns something: there the thresholds meet the budget.
-    lr = config.spm_lr or min(2e-2, max(3e-3, 1 / max(1, steps)))
+    lr = config.spm_lr or min(5e-2, max(3e-3, 1 / max(1, steps)))
     if config.spm_optimizer == "sgd":
         return tuned(sgd(gated.spm_parameters(), lr, config), schedule(config))
     adam = torch.optim.AdamW(gated.spm_parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
