@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from sanp.errors import SanpError
-from sanp.run import read_run
+from sanp.run import read_report, read_run
 
 
 def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
@@ -40,22 +40,6 @@ def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "commit": commit(),
     }
-
-
-def read_report(folder: Path) -> dict[str, Any]:
-    """The report of a finished run."""
-    path = folder / "report.json"
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SanpError(
-            f"{folder} is not finished (no report.json): go on with sanp train --resume {folder}"
-        ) from error
-    except ValueError as error:
-        raise SanpError(f"{path} is not JSON ({error}): run it again") from error
-    if not isinstance(found, dict):
-        raise SanpError(f"{path} holds no report: run it again")
-    return found
 
 
 def append(path: Path, line: dict[str, Any]) -> None:

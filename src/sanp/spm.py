@@ -107,9 +107,9 @@ class SPM(nn.Module):
         return decision if self.group == 1 else decision.repeat_interleave(self.group, dim=1)
 
 
-def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
-    """The SPM that SANP puts into a convolution."""
-    saliency = PredictedSaliency(
+def predicted_saliency(in_channels: int, out_channels: int, config: SPMConfig) -> PredictedSaliency:
+    """The saliency function with the configured settings."""
+    return PredictedSaliency(
         in_channels,
         out_channels,
         reduction=config.reduction,
@@ -117,5 +117,10 @@ def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
         start=config.start,
         standardize=config.standardize,
     )
+
+
+def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
+    """The SPM that SANP puts into a convolution."""
+    saliency = predicted_saliency(in_channels, out_channels, config)
     binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
     return SPM(saliency, binarize, group=gcd(out_channels, config.group))

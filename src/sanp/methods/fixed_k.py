@@ -15,20 +15,12 @@ from sanp.methods.density import Winners, calibrate_density, density_stage
 from sanp.methods.method import gate_as
 from sanp.methods.retrain import finish_norms
 from sanp.network import GatedNetwork
-from sanp.saliency import PredictedSaliency
-from sanp.spm import SPM, SPMConfig
+from sanp.spm import SPM, SPMConfig, predicted_saliency
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     """SANP's saliency with the winners for a binarizer."""
-    saliency = PredictedSaliency(
-        in_channels,
-        out_channels,
-        reduction=config.reduction,
-        bias=config.bias,
-        start=config.start,
-        standardize=config.standardize,
-    )
+    saliency = predicted_saliency(in_channels, out_channels, config)
     group = config.group if out_channels % config.group == 0 else 1
     return SPM(saliency, Winners(out_channels // group), group=group)
 
