@@ -39,6 +39,8 @@ class FitConfig:
     """peak learning rate of the SPMs; if none, 3e-3, or more where a short stage could not close a channel in time"""
     label_smoothing: float = 0.1
     """of the cross entropy"""
+    dropout: float | None = None
+    """rate of the network's dropout layers; if none, what they have: few epochs want less of it"""
     distill: float = 0.7
     """weight of the dense network's answers beside the labels in the joint stage; 0 leaves them out"""
     temperature: float = 2.0
@@ -64,6 +66,6 @@ class FitConfig:
             raise SanpError(
                 f"momentum is {self.momentum} and weight_decay {self.weight_decay}: give momentum in [0, 1), decay >= 0"
             )
-        for name in ("rise", "settle", "distill", "label_smoothing"):
-            if not 0 <= getattr(self, name) <= 1:
+        for name in ("rise", "settle", "distill", "label_smoothing", "dropout"):
+            if getattr(self, name) is not None and not 0 <= getattr(self, name) <= 1:
                 raise SanpError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")

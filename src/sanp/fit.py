@@ -18,7 +18,7 @@ from sanp.config import FitConfig
 from sanp.distributed import same_everywhere
 from sanp.errors import SanpError
 from sanp.finish import calibrate, estimate_norms
-from sanp.freeze import frozen, hashing_restored, set_hashing
+from sanp.freeze import frozen, hashing_restored, set_dropout, set_hashing
 from sanp.network import GatedNetwork
 from sanp.objective import Budget, ObjectiveConfig
 from sanp.precision import Format
@@ -120,6 +120,7 @@ def fit_stages(gated: GatedNetwork, task: Task) -> Stages:
         raise SanpError(f"{type(gated).__name__} is not gated: give fit what sanp.gate returned")
     share = gated.share(task.budget)  # an impossible budget is an error before anything is trained
     task = with_teacher(task, gated)
+    set_dropout(gated, task.config.dropout)
     if gated.spm_parameters() and task.config.warmup_epochs:
         yield warmup_stage(gated, task)
     yield joint_stage(gated, task)

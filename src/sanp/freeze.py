@@ -1,9 +1,10 @@
-"""What stands still for a while: frozen parameters, and settings of the hashing that are put back afterwards."""
+"""What training sets in a network: frozen parameters and hashing that are put back afterwards, the rate of dropout."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from sanp.binarize import SemanticHashing
 from sanp.network import GatedNetwork
@@ -42,3 +43,10 @@ def hashing_restored(gated: GatedNetwork) -> Iterator[None]:
     finally:
         for each, noise, soft_share in before:
             each.noise, each.soft_share = noise, soft_share
+
+
+def set_dropout(net: nn.Module, rate: float | None) -> None:
+    """Gives every dropout layer this rate; none leaves them as they are."""
+    for module in net.modules():
+        if rate is not None and isinstance(module, _DropoutNd):
+            module.p = rate

@@ -28,6 +28,7 @@ from sanp.distributed import by_first
 from sanp.errors import SanpError
 from sanp.evaluate import Report, evaluate
 from sanp.fit import Stages, Task, pretrain_stage
+from sanp.freeze import set_dropout
 from sanp.gate import gate
 from sanp.lock import locked
 from sanp.methods import METHODS
@@ -145,6 +146,7 @@ class _Run:
         self.net = build(recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
         if recipe.pretrained is not None:
             self.net = load(recipe.pretrained, self.net)
+        set_dropout(self.net, recipe.fit.dropout)
         self.task = self._task()
         self.dense: Report | None = None
         self.saved = Saved(folder / "state")
