@@ -3,6 +3,7 @@
 ``python -m tests.fuzz 50000 [first case]``. A case is its number: ``python -m tests.fuzz 1 N`` runs case N alone.
 """
 
+import copy
 import faulthandler
 import mmap
 import os
@@ -28,10 +29,14 @@ from torch import Tensor
 import sanp
 from sanp import table
 from sanp.checkpoint import load, save
+from sanp.cut import cut
 from sanp.data.cifar import CIFAR10, read_folder, write_batch, write_meta
 from sanp.data.decode import decode
 from sanp.errors import SanpError
 from sanp.fit import Task, fit_stages
+from sanp.follow import find_coupling
+from sanp.methods.pixel_gate import PixelGatedNetwork
+from sanp.methods.weight import SparseNetwork
 from sanp.progress_log import ProgressLog, read_metrics
 from sanp.recipe import make_recipe, read_recipe
 from sanp.resume import Position, Saved
@@ -39,6 +44,7 @@ from sanp.run import read_report, read_run, train
 from sanp.stages import Stage
 from tests import mutate, tiny_run
 
+EXAMPLE = torch.zeros(1, 3, 8, 8)
 SECONDS = 20
 """what a case may take; the slowest takes a tenth of one"""
 MEMORY = 2 * 2**30
@@ -79,25 +85,40 @@ def targets(folder: Path) -> list[Target]:
 def _networks(folder: Path) -> list[Target]:
     folder.mkdir(parents=True, exist_ok=True)
     net = tiny_run.Tiny()
-    gated = sanp.gate(net, torch.zeros(1, 3, 8, 8))
-    gated.set_budget("60%", torch.randn(16, 3, 8, 8))
-    save(net, folder / "plain")
-    save(gated, folder / "gated")
     path = folder / "net.safetensors"
 
     def read() -> Tensor:
         y: Tensor = load(path, net)(torch.zeros(2, 3, 8, 8))
         return y
 
-    whole = [(folder / name).read_bytes() for name in ("plain", "gated", "gated")]
-    return [Target("network", whole, path, read, [mutate.in_bytes, mutate.in_safetensors, mutate.in_safetensors])]
+    def target(name: str, networks: list[torch.nn.Module]) -> Target:
+        whole = []
+        for network in networks:
+            save(network, path)
+            whole.append(path.read_bytes())
+        return Target(name, whole, path, read, [mutate.in_bytes, mutate.in_safetensors, mutate.in_safetensors])
+
+    gated = sanp.gate(net, EXAMPLE)
+    gated.set_budget("60%", torch.randn(16, 3, 8, 8))
+    return [target("network", [net, gated, gated]), target("form", _forms(net))]
+
+
+def _forms(net: torch.nn.Module) -> list[torch.nn.Module]:
+    """The network pruned but not gated: cut, sparse, gated by pixel."""
+    coupling = find_coupling(net, EXAMPLE)
+    first = coupling.members["features.0"].outputs
+    assert first is not None
+    smaller = cut(net, coupling, set(coupling.roots(first)[:3].tolist()), EXAMPLE, method="l1")
+    sparse = SparseNetwork(copy.deepcopy(net), EXAMPLE)
+    sparse.drop(0.5)
+    return [smaller, smaller, sparse, PixelGatedNetwork(copy.deepcopy(net), EXAMPLE, 4)]
 
 
 def _stage() -> Stage:
     """The joint stage of the tiny network, a few steps long."""
     dataset = tiny_run.squares()
     batches = sanp.data.Batches(dataset.train, 32, mean=dataset.mean, std=dataset.std, drop_last=True)
-    gated = sanp.gate(tiny_run.Tiny(), torch.zeros(1, 3, 8, 8))
+    gated = sanp.gate(tiny_run.Tiny(), EXAMPLE)
     config = sanp.FitConfig(warmup_epochs=0, joint_epochs=1, precision="fp32", distill=0.0)
     return next(fit_stages(gated, Task(loader=batches, budget="60%", config=config)))
 
