@@ -72,6 +72,15 @@ def test_a_recipe_file_with_options_on_top(run: Run, tmp_path: Path) -> None:
     assert sanp.run.read_run(tmp_path / "r").budget == "70%"
 
 
+def test_a_method_takes_its_own_settings(run: Run, tmp_path: Path) -> None:
+    options = ("--fit.precision", "fp32", "--method", "weight", "--weight.rounds", "2")
+    code, _, _ = run(*TRAIN, *options, "--out", str(tmp_path / "run"))
+    assert code == 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    # three epochs in two rounds: round(1.5) = 2, then the one that is left
+    assert [line["stage"] for line in lines] == ["pretrain", "retrain 1", "retrain 1", "retrain 2"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -82,6 +91,7 @@ def test_a_recipe_file_with_options_on_top(run: Run, tmp_path: Path) -> None:
         (("train", "--method", "fbss"), "unknown method 'fbss'"),
         (("train", "--epochs", "many"), "three as 20,1,12"),
         (("train", "--fit.lr", "fast"), "--fit.lr is 'fast': wanted a number"),
+        (("train", "--ns.highest", "1"), "settings of method ns, and the method is sanp"),
         (("train", "--spm.per", "pixel"), "choose one of sample, element"),
         (("train", "--recipe", "none.toml"), "cannot read the recipe"),
         (("train", "--resume", "nowhere"), "not a run folder"),

@@ -118,6 +118,13 @@ def test_rows_have_settings_of_their_own_but_the_same_epochs(tiny: None, tmp_pat
         make_plan({**SETTINGS, "methods": ["sanp"], "row": longer}, tmp_path)
 
 
+def test_a_row_takes_its_methods_section_and_the_dense_network_none(tiny: None, tmp_path: Path) -> None:
+    given = {**SETTINGS, "methods": ["ns", "cg", "l1"], "ns": {"highest": 0.1}, "cg": {"groups": 2}}
+    plan = make_plan({**given, "fit": {**FIT, "dropout": 0.1}}, tmp_path)
+    assert [(job.recipe.ns.highest, job.recipe.cg.groups) for job in plan.rows] == [(0.1, 4), (0.01, 2), (0.01, 4)]
+    assert len(plan.dense) == 1 and plan.dense[0].recipe.fit.dropout == 0.1  # which matters in pretraining
+
+
 def test_a_comparison_without_rows_or_with_an_unknown_method_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SanpError, match="names no row"):
         make_plan({"data": "digits"}, tmp_path)

@@ -1,8 +1,11 @@
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import sanp
+from sanp.methods import METHOD_CONFIGS
+from sanp.options import kinds
 from sanp.recipe import PRESETS, Recipe, make_recipe, merge, read_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +27,21 @@ def test_settings_come_on_top_of_the_preset_and_sections_are_merged() -> None:
     assert recipe.fit.joint_epochs == 2 and recipe.fit.lr == 0.1
     assert recipe.spm.noise == 0.5 and recipe.spm.bias is None
     assert merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
+
+
+def test_every_method_with_settings_has_a_section() -> None:
+    assert {name: kinds(Recipe)[name] for name in METHOD_CONFIGS} == METHOD_CONFIGS
+    recipe = make_recipe({"method": "cg", "cg": {"groups": 8}})
+    assert recipe.pruning() == sanp.methods.method_named("cg", METHOD_CONFIGS["cg"](groups=8))
+    assert make_recipe({"method": "l1"}).pruning() == sanp.methods.METHODS["l1"]
+
+
+def test_a_file_holds_the_settings_of_its_own_method_only() -> None:
+    recipe = make_recipe({"method": "ns", "ns": {"sparsity": 1e-3}})
+    settings = tomllib.loads(recipe.as_toml())
+    assert settings["ns"] == {"sparsity": 1e-3, "highest": 1e-2, "sparse_share": 0.5}
+    assert METHOD_CONFIGS.keys() & settings.keys() == METHOD_CONFIGS.keys() & recipe.as_dict().keys() == {"ns"}
+    assert make_recipe(settings) == recipe
 
 
 def test_every_difference_between_the_presets_is_documented() -> None:
@@ -50,6 +68,9 @@ def test_every_recipe_in_the_repository_is_valid(path: Path) -> None:
         ({"fit": {"lr": 0.0}}, "more than 0"),
         ({"fit": {"joint_epochs": -1}}, "0 or more"),
         ({"spm": {"soft_share": 1.5}}, "soft_share"),
+        ({"method": "weight", "weight": {"rounds": 0}}, "at least 1"),
+        ({"method": "l1", "ns": {"sparsity": 1e-3}}, "settings of method ns, and the method is l1"),
+        ({"ns": {}}, "the method is sanp: leave section ns out"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, object], words: str) -> None:

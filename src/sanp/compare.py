@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sanp.errors import SanpError
-from sanp.recipe import Recipe, make_recipe, merge, read_recipe
+from sanp.methods import METHOD_CONFIGS
+from sanp.recipe import Recipe, make_recipe, merge, other_methods, read_recipe
 from sanp.run import read_run, train
 from sanp.stages import Progress
 from sanp.table import Row, read_rows, write_table
@@ -60,7 +61,7 @@ def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparis
     wanted = [*({"method": method} for method in methods), *rows]
     if not wanted:
         raise SanpError(f'{where} names no row: write methods = ["fbs", "sanp"], or [[row]] for each')
-    recipes = [make_recipe(merge(common, row), where) for row in wanted]
+    recipes = [make_recipe(_own(merge(common, row)), where) for row in wanted]
     dense: dict[Recipe, Path] = {}
     for recipe in recipes:
         if recipe.pretrained is None:
@@ -76,9 +77,16 @@ def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparis
     return Plan(tuple(Job(recipe, place) for recipe, place in dense.items()), tuple(jobs))
 
 
+def _own(settings: dict[str, Any]) -> dict[str, Any]:
+    """A row's settings: of the methods' sections that all rows are given, it takes its own."""
+    others = other_methods(settings.get("method", Recipe.method))
+    return {name: value for name, value in settings.items() if name not in others}
+
+
 def dense_recipe(recipe: Recipe) -> Recipe:
     """The run that trains a row's dense network: all that matters for it, nothing of the pruning."""
     plain = Recipe()
+    own = {name: getattr(plain, name) for name in METHOD_CONFIGS}
     fit = replace(plain.fit, **{name: getattr(recipe.fit, name) for name in _PRETRAINING})
     return replace(
         recipe,
@@ -88,11 +96,13 @@ def dense_recipe(recipe: Recipe) -> Recipe:
         objective=plain.objective,
         controller=plain.controller,
         fit=replace(fit, warmup_epochs=0, joint_epochs=0),
+        **own,
     )
 
 
 _PRETRAINING = (
-    "pretrain_epochs pretrain_lr momentum nesterov weight_decay schedule rise step_epochs label_smoothing precision"
+    "pretrain_epochs pretrain_lr momentum nesterov weight_decay schedule rise step_epochs label_smoothing dropout "
+    "precision"
 ).split()
 
 

@@ -6,8 +6,8 @@ import inspect
 import json
 import textwrap
 import types
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Container, Mapping
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -93,10 +93,17 @@ def read_text(text: str, kind: Any, name: str) -> Any:
     return fit_value(text, kind, name)
 
 
-def to_toml(config: Any) -> str:
-    """The config as TOML: plain settings first, then a table for each section."""
+def to_dict(config: Any, without: Container[str] = ()) -> dict[str, Any]:
+    """The config as plain values, but for these of its fields."""
+    return {name: value for name, value in asdict(config).items() if name not in without}
+
+
+def to_toml(config: Any, without: Container[str] = ()) -> str:
+    """The config as TOML, but for these of its fields: plain settings first, then a table for each section."""
     plain, sections = [], []
     for field in fields(config):
+        if field.name in without:
+            continue
         value = getattr(config, field.name)
         if is_dataclass(value):
             sections.append(f"\n[{field.name}]\n{to_toml(value)}")

@@ -11,9 +11,17 @@ from sanp.budget import ControllerConfig, parse_budget
 from sanp.checked import check_fields
 from sanp.config import FitConfig
 from sanp.errors import SanpError, unknown_name
-from sanp.methods import METHODS
+from sanp.methods import METHOD_CONFIGS, METHODS, Method, method_named
+from sanp.methods.autopruner import AutoPrunerConfig
+from sanp.methods.cg import CGConfig
+from sanp.methods.d2nn import D2NNConfig
+from sanp.methods.fbs import FBSConfig
+from sanp.methods.fcp import FCPConfig
+from sanp.methods.ns import NSConfig
+from sanp.methods.rnp import RNPConfig
+from sanp.methods.weight import WeightConfig
 from sanp.objective import ObjectiveConfig
-from sanp.options import build
+from sanp.options import build, to_dict, to_toml
 from sanp.spm import SPMConfig
 
 FORMAT = 1
@@ -56,6 +64,22 @@ class Recipe:
     """the weight of the cost loss"""
     fit: FitConfig = field(default_factory=FitConfig)
     """the three stages"""
+    fbs: FBSConfig = field(default_factory=FBSConfig)
+    """method fbs, Feature Boosting and Suppression"""
+    ns: NSConfig = field(default_factory=NSConfig)
+    """method ns, Network Slimming"""
+    fcp: FCPConfig = field(default_factory=FCPConfig)
+    """method fcp, filter clustering"""
+    cg: CGConfig = field(default_factory=CGConfig)
+    """method cg, Channel Gating"""
+    autopruner: AutoPrunerConfig = field(default_factory=AutoPrunerConfig)
+    """method autopruner"""
+    weight: WeightConfig = field(default_factory=WeightConfig)
+    """method weight, single weights"""
+    rnp: RNPConfig = field(default_factory=RNPConfig)
+    """method rnp, Runtime Neural Pruning"""
+    d2nn: D2NNConfig = field(default_factory=D2NNConfig)
+    """method d2nn, Dynamic Deep Neural Networks"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -72,6 +96,23 @@ class Recipe:
             raise SanpError(f"seed {self.seed}: give a whole number, 0 or more, of 63 bits")
         if self.test_every < 0:
             raise SanpError(f"test_every {self.test_every}: give 0 or more")
+
+    def pruning(self) -> Method:
+        """The method with its own section's settings."""
+        return method_named(self.method, getattr(self, self.method) if self.method in METHOD_CONFIGS else None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All settings that this run has, as plain values: not the sections of methods that are not its own."""
+        return to_dict(self, without=other_methods(self.method))
+
+    def as_toml(self) -> str:
+        """The recipe as a file holds it."""
+        return f"format = {FORMAT}\n{to_toml(self, without=other_methods(self.method))}"
+
+
+def other_methods(method: object) -> list[str]:
+    """The sections that are settings of other methods than this."""
+    return [name for name in METHOD_CONFIGS if name != method]
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -110,6 +151,13 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
     if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     given = {name: value for name, value in settings.items() if name != "format"}
+    method = given.get("method", Recipe.method)
+    for other in other_methods(method):
+        if other in given:
+            raise SanpError(
+                f"{where} has settings of method {other}, and the method is {method}: leave section {other} out, or "
+                f"choose method {other}"
+            )
     return build(Recipe, merge(PRESETS[preset], given), where)
 
 

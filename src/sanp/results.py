@@ -4,7 +4,6 @@ import json
 import platform
 import subprocess
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,17 @@ def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
         "sometimes_deeper_half": sum(each["sometimes"] for each in deeper) / sum(each["channels"] for each in deeper),
         **{key: report[key] for key in ("error", "flops", "paper_flops", "dense_flops", "kept", "pruned")},
         "seconds": round(seconds, 1),
-        "config": asdict(recipe),
+        "config": {**recipe.as_dict(), "pretrained": _within(recipe.pretrained)},
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
         "processor": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "commit": commit(),
     }
+
+
+def _within(pretrained: str | None) -> str | None:
+    """A dense network's run folder and file, without the place on one machine that they stand in."""
+    return None if pretrained is None else Path(*Path(pretrained).parts[-2:]).as_posix()
 
 
 def append(path: Path, line: dict[str, Any]) -> None:

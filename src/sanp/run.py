@@ -31,11 +31,8 @@ from sanp.fit import Stages, Task, pretrain_stage
 from sanp.freeze import set_dropout
 from sanp.gate import gate
 from sanp.lock import locked
-from sanp.methods import METHODS
 from sanp.nonfinite import NotFinite, bad_parameter
-from sanp.options import to_toml
 from sanp.progress_log import ProgressLog
-from sanp.recipe import FORMAT as RECIPE_FORMAT
 from sanp.recipe import Recipe, make_recipe, read_recipe
 from sanp.resume import Interrupted, Position, Saved
 from sanp.stages import Progress, Stage
@@ -79,7 +76,7 @@ def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
     if config.exists():
         raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
     shutil.rmtree(folder / "state", ignore_errors=True)  # of a run whose config is gone: it says nothing of this one
-    write_atomically(config, lambda path: _write_text(path, f"format = {RECIPE_FORMAT}\n{to_toml(recipe)}"))
+    write_atomically(config, lambda path: _write_text(path, recipe.as_toml()))
 
 
 def _check_sight(folder: Path) -> None:
@@ -195,7 +192,7 @@ class _Run:
             yield pretrain_stage(self.net, self.task)
         self.dense = evaluate(self.net, evaluation_batches(self.data))
         by_first(lambda: save(self.net, self.folder / "dense.safetensors"))
-        pruned = yield from METHODS[self.recipe.method].stages(self.net, self.task)
+        pruned = yield from self.recipe.pruning().stages(self.net, self.task)
         return pruned
 
     def _drive(self, stages: Stages) -> nn.Module:
