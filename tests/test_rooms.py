@@ -18,7 +18,8 @@ ROOMS = [
     "evaluate checkpoint",
     "nonzero testing pretrained",
     "engine export",
-    "options recipe lock resume progress_log run results table compare report reproduce display commands cli",
+    "options recipe lock resume progress_log run results table compare stopwatch paper_tables channel_use figure_lines "
+    "report reproduce display commands cli",
 ]
 FLOOR = {name: level for level, room in enumerate(ROOMS) for name in room.split()}
 MODULES = sorted(

@@ -1,4 +1,4 @@
-"""`sanp reproduce`: the paper's tables, from recipes to a page."""
+"""`sanp reproduce`: the paper's tables and figures, from recipes to a page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +7,11 @@ import typer
 from rich.console import Console
 
 from sanp.errors import unknown_name
-from sanp.reproduce import TABLES, Scope, select, write_page
+from sanp.paper_tables import TABLES
+from sanp.reproduce import Scope, check_pages, select, write_pages
 from sanp.reproduce import reproduce as run_rows
+
+PAGES = [Path("docs/results.md"), Path("README.md")]
 
 
 def reproduce(
@@ -20,11 +23,15 @@ def reproduce(
     recipes: Annotated[Path, typer.Option(help="Folder of the recipes.")] = Path("recipes"),
     runs: Annotated[Path, typer.Option(help="Folder of the runs; finished ones are not run again.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of the results lines.")] = Path("results"),
-    page: Annotated[Path, typer.Option(help="Page to fill with the tables.")] = Path("docs/results.md"),
+    page: Annotated[
+        list[Path] | None, typer.Option(help="Pages to fill (default: docs/results.md and README.md).")
+    ] = None,
 ) -> None:
-    """Make the paper's tables again: run what is missing, add a line for each row, fill the page."""
+    """Make the paper's tables again: run what is missing, add a line for each row, fill the pages."""
     if what not in (*TABLES, "all"):
         raise unknown_name("table", what, [*TABLES, "all"])
+    pages = page or PAGES
+    check_pages(pages)
     console = Console()
     chosen = select(
         recipes,
@@ -34,5 +41,5 @@ def reproduce(
         scope=Scope(epochs_scale, limit),
     )
     run_rows(chosen, runs, results, tell=lambda line: console.print(line, soft_wrap=True))
-    write_page(results, page)
-    console.print(f"tables: {page}")
+    write_pages(results, pages)
+    console.print(f"tables: {', '.join(map(str, pages))}", soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sanp.reproduce import PAPER
+from sanp.paper_tables import PAPER
 
 
 @dataclass(frozen=True)
