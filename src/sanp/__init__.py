@@ -13,6 +13,7 @@ from sanp.fit import fit
 from sanp.gate import gate
 from sanp.network import GatedNetwork
 from sanp.objective import Budget, ObjectiveConfig
+from sanp.pretrained import pretrained
 from sanp.record import Gates, record
 from sanp.spm import SPMConfig
 
@@ -47,6 +48,7 @@ __all__ = [
     "gate",
     "load",
     "methods",
+    "pretrained",
     "record",
     "save",
 ]

@@ -27,6 +27,7 @@ from sanp.display import LiveProgress, before_and_after, report_table
 from sanp.errors import SanpError
 from sanp.evaluate import evaluate
 from sanp.options import default_of, help_texts, kinds, read_text
+from sanp.pretrained import run_named
 from sanp.recipe import PRESETS, Recipe, make_recipe, merge, read_recipe
 from sanp.run import Finished, evaluation_batches, load_data, load_run, read_run, resumed
 from sanp.run import train as train_run
@@ -170,11 +171,12 @@ def _show(finished: Finished, budget: str) -> None:
 
 @app.command(name="eval")
 def evaluate_run(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
     data: Annotated[str | None, typer.Option(help="Other data than the run's own.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Evaluate a run's network on the test images: accuracy, FLOPs, layers."""
+    run = run_named(run)
     recipe = read_run(run)
     if data is not None:
         recipe = make_recipe({"data": data, "image_size": recipe.image_size}, "--data")

@@ -7,11 +7,12 @@ import torch
 import typer
 from rich.console import Console
 
+from sanp.pretrained import run_named
 from sanp.run import load_data, load_run, read_run
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
     file: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
     masked: Annotated[
         bool, typer.Option("--masked", help="Compute pruned channels and zero them, for runtimes that cannot skip.")
@@ -20,6 +21,7 @@ def export(
     """Write a run's network as an ONNX file that skips pruned channels, checked in ONNX Runtime."""
     from sanp.export import export as write  # the engine, and ONNX, which are not needed for anything else here
 
+    run = run_named(run)
     dataset = load_data(read_run(run))
     example = torch.zeros(1, dataset.channels, dataset.image_size, dataset.image_size)
     write(load_run(run, dataset), file, example, dynamic=not masked)

@@ -10,17 +10,18 @@ from rich.console import Console
 from rich.table import Table
 
 from sanp.flops import human
+from sanp.pretrained import run_named
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
     images: Annotated[list[Path], typer.Argument(help="PNG, JPEG or WebP files.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
     """Say what is on images: label, confidence, FLOPs and time of each."""
     from sanp.report.predict import Predictor
 
-    predictor = Predictor(run)
+    predictor = Predictor(run_named(run))
     found = [predictor.predict(image) for image in images]
     if as_json:
         sys.stdout.write(json.dumps([prediction.as_dict() for prediction in found]) + "\n")

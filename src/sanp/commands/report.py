@@ -1,16 +1,18 @@
 """`sanp report`: the page of one run or several, or its figures as files."""
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from sanp.pretrained import run_named
 from sanp.report.extras import require
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or names of pretrained networks.")],
     out: Annotated[
         Path | None, typer.Option(help="File of the page, or folder of the figures (default: in the run's folder).")
     ] = None,
@@ -18,6 +20,7 @@ def report(
 ) -> None:
     """Make a page that shows what a network learned to skip: one HTML file that works offline."""
     require("report", "plotly", "jinja2")
+    runs = [_own(run) for run in runs]
     place = runs[0] if len(runs) == 1 else Path()
     console = Console()
     if format == "html":
@@ -30,3 +33,11 @@ def report(
     folder = out or place / "figures"
     drawn = write_figures(runs, folder, format)
     console.print(f"{len(drawn)} figures and captions.md: {folder}", soft_wrap=True)
+
+
+def _own(run: Path) -> Path:
+    """The run folder, which a report adds to; a pretrained network's is copied to runs/ first."""
+    folder = run_named(run)
+    if folder == run:
+        return run
+    return Path(shutil.copytree(folder, Path("runs") / folder.name, dirs_exist_ok=True))
