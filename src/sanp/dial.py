@@ -1,4 +1,7 @@
-"""The dial: moves all decision thresholds together until the mean cost on given images is what is wanted."""
+"""The dial: moves all decision thresholds together until the mean cost on given images is what is wanted.
+
+Where the most salient channels win, whatever their saliencies are, it moves the share of channels that loses.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -7,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from sanp.batch import explained
+from sanp.binarize import TopK
 from sanp.errors import SanpError
 from sanp.record import record
 from sanp.saliency import PredictedSaliency
+from sanp.spm import SPM
 from sanp.trace import evaluating
 
 if TYPE_CHECKING:
@@ -38,6 +43,19 @@ def mean_cost(network: "GatedNetwork", batches: list[Tensor]) -> float:
     return total / count / network.dense_flops
 
 
+def level_of(spm: SPM) -> float:
+    """What the dial moves: the threshold, or the share of channels that does not win."""
+    return 1 - spm.binarize.density if isinstance(spm.binarize, TopK) else spm.threshold.item()
+
+
+def set_level(spm: SPM, level: float) -> None:
+    """Sets it; the higher, the fewer channels are open."""
+    if isinstance(spm.binarize, TopK):
+        spm.binarize.density = min(1.0, max(0.0, 1 - level))
+    else:
+        spm.threshold.fill_(level)
+
+
 def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iterable[Any], steps: int = 20) -> float:
     """Bisects the common threshold (regula falsi, halving when stuck); gives the share reached on these images."""
     batches = batches_of(images)
@@ -46,11 +64,11 @@ def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iter
     if not network.layers:
         raise SanpError("this network has no gated layer, so its cost cannot be changed")
     _wake_untrained(network)
-    start = next(iter(network.layers.values())).spm.threshold.item()
+    start = level_of(next(iter(network.layers.values())).spm)
 
-    def cost_at(threshold: float) -> float:
+    def cost_at(level: float) -> float:
         for layer in network.layers.values():
-            layer.spm.threshold.fill_(threshold)
+            set_level(layer.spm, level)
         return mean_cost(network, batches)
 
     if not all(bool(torch.isfinite(batch).all()) for batch in batches):

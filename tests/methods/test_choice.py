@@ -5,6 +5,7 @@ from sanp.methods.choice import ChoosingSPM, Episode, first_channels
 from sanp.methods.d2nn import D2NN, episode_reward
 from sanp.methods.rnp import RNP, Agent, RecurrentValues, q_targets
 from sanp.record import record
+from sanp.rows import Rows, having
 from sanp.spm import SPMConfig
 from tests.conftest import SmallNet
 
@@ -43,6 +44,18 @@ def test_exploring_is_for_training_only() -> None:
     assert 200 < int((taken.action == 0).sum()) < 300  # half explore, half of those take the first
     assert taken.decision.all() and not taken.applied.all()
     assert spm.eval()(torch.zeros(1000, 1)).applied.all()
+
+
+def test_a_process_explores_as_the_whole_batch_would() -> None:
+    values = [[0.0, 9.0]] * 40
+    whole, part = ChoosingSPM(Fixed(values), 4, (0.25, 1.0)), ChoosingSPM(Fixed(values[:15]), 4, (0.25, 1.0))
+    whole.explore = part.explore = 0.5
+    torch.manual_seed(1)
+    wanted = whole(torch.zeros(40, 1)).action
+    torch.manual_seed(1)
+    with having(Rows(25, 40, 40)):
+        assert part(torch.zeros(15, 1)).action.tolist() == wanted[25:].tolist()
+    assert 0 < int(wanted[25:].sum()) < 15  # both widths are among them
 
 
 def test_q_learning_backs_up_the_best_next_value() -> None:

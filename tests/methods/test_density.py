@@ -2,9 +2,11 @@ import pytest
 import torch
 from torch import nn
 
+from sanp.methods import METHODS
 from sanp.methods.density import Winners, cost_of, set_density, winners
 from sanp.methods.fbs import FBS, BoostingSaliency, FBSConfig
 from sanp.methods.fixed_k import FixedK
+from sanp.methods.method import GatingMethod
 from sanp.record import record
 from sanp.spm import SPMConfig
 from tests.conftest import SmallNet, TwoConvs
@@ -40,6 +42,25 @@ def test_a_density_costs_its_square_in_a_chain() -> None:
     assert cost_of(gated, saliencies, 0.5) == pytest.approx(by_hand / gated.dense_flops)
     set_density(gated, 0.5)
     assert [each.density for each in winners(gated).values()] == [0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("method", [FixedK(), FBS()])
+def test_the_dial_sets_the_density(method: GatingMethod) -> None:
+    gated = method.gate(SmallNet(), torch.zeros(1, 3, 8, 8), spm=SPMConfig())
+    images = torch.randn(20, 3, 8, 8)
+    for share, kept in ((0.3, 8), (0.8, 14), (0.1, 4), (1.0, 16)):
+        # k winners of 16 in three layers: 64 positions 3 > k, then twice 16 positions k > k
+        costs = {k: 64 * (3 * 9 + 1) * k + 2 * 16 * (k * 9 + 1) * k for k in range(1, 17)}
+        assert min(costs, key=lambda k: abs(costs[k] / costs[16] - share)) == kept
+        assert gated.set_budget(share, images) == pytest.approx(costs[kept] / costs[16])
+        assert [int(each.kept) for each in winners(gated).values()] == [kept] * 3
+        assert all(layer.spm.threshold == 0 for layer in gated.layers.values())
+
+
+def test_a_group_that_does_not_divide_the_channels_is_their_common_divisor_in_every_method() -> None:
+    for name in ("sanp", "static", "fixed_k"):
+        gated = METHODS[name].gate(SmallNet(), torch.zeros(1, 3, 8, 8), spm=SPMConfig(group=12))  # type: ignore[attr-defined]
+        assert {layer.spm.group for layer in gated.layers.values()} == {4}  # of 16 channels
 
 
 def test_fixed_k_still_scales_by_the_saliency() -> None:

@@ -20,7 +20,7 @@ from sanp.methods.static import Static
 from sanp.methods.weight import Weight, WeightConfig
 
 METHODS: dict[str, Method] = {
-    "sanp": SANP,
+    "sanp": SANP(),
     "fixed_k": FixedK(),
     "static": Static(),
     "fbs": FBS(),

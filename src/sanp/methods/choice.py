@@ -19,6 +19,7 @@ from sanp.methods.level import check_reach
 from sanp.network import GatedNetwork
 from sanp.precision import Format
 from sanp.record import Gates, record
+from sanp.rows import draw
 from sanp.schedule import flat
 from sanp.spm import SPM
 from sanp.stages import Outcome, Stage, steps_in, tuned
@@ -61,8 +62,9 @@ class ChoosingSPM(SPM):
         best = (values.detach() - self.threshold * self.widths).argmax(1)
         action = best
         if self.training and self.explore:
-            random = torch.randint(len(self.widths), best.shape, device=best.device)
-            action = torch.where(torch.rand(best.shape, device=best.device) < self.explore, random, best)
+            random = draw(lambda shape: torch.randint(len(self.widths), shape, device=best.device), best.shape)
+            coins = draw(lambda shape: torch.rand(shape, device=best.device), best.shape)
+            action = torch.where(coins < self.explore, random, best)
         table = self.table.to(values.dtype)
         return Choice(torch.ones_like(table[best]), table[best], table[action], values, action, self.widths[action])
 

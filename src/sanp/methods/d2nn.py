@@ -5,23 +5,23 @@ a control node of its own on the layer's input. Reward of a whole episode: λ ·
 the value of every action taken in the episode towards that one reward. λ = 1 / (1 + price); the budget sets the price.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sanp.budget import parse_budget
 from sanp.checked import check_fields
 from sanp.errors import SanpError
-from sanp.fit import Stages, Task, finish, with_teacher
+from sanp.fit import Task, finish
+from sanp.gate import MakeSPM
 from sanp.methods.choice import ChoosingSPM, Episode, choice_stage, taken
-from sanp.methods.method import gate_as
+from sanp.methods.method import GatingMethod
 from sanp.methods.retrain import epochs_in_parts
 from sanp.network import GatedNetwork
 from sanp.saliency import descriptor
 from sanp.spm import SPMConfig
+from sanp.stages import Stage
 
 WIDTHS = (0.25, 1.0)
 HIDDEN = 32
@@ -79,7 +79,7 @@ def episode_reward(right: Tensor, cost: Tensor, price: float) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class D2NN:
+class D2NN(GatingMethod):
     """The method."""
 
     name: str = "d2nn"
@@ -87,22 +87,15 @@ class D2NN:
     sample_adaptive: bool = True
     config: D2NNConfig = field(default_factory=D2NNConfig)
 
-    def gate(
-        self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
-    ) -> GatedNetwork:
-        """The network with a control node at every convolution."""
-        return gate_as(self.name, make_spm, net, example, spm=spm, skip=skip, shortcuts=shortcuts)
+    def spm_maker(self) -> MakeSPM:
+        """A control node at every convolution."""
+        return make_spm
 
-    def stages(self, net: nn.Module, task: Task) -> Stages:
+    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
         """All epochs jointly, the price following the budget; then the dial."""
-        gated = self.gate(net, task.example(), spm=task.spm)
-        share = gated.share(task.budget)
-        gated.budget = parse_budget(task.budget)
-        task = with_teacher(task, net)
         epochs = epochs_in_parts(task, 1)[0]
         yield choice_stage(gated, task, epochs, self.learn, explore=self.config.explore, lr=self.config.lr)
         finish(gated, task, share)
-        return gated
 
     def learn(self, episode: Episode, price: float) -> Tensor:
         """The mean squared distance of the values taken from the episode's reward."""

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from sanp.binarize import TopK, top_k
-from sanp.dial import mean_cost
+from sanp.dial import move_thresholds
+from sanp.distributed import same_everywhere
 from sanp.fit import Task, schedule, sgd, share_right, spm_optimizer
 from sanp.methods.level import find_level
+from sanp.methods.retrain import finish_norms
 from sanp.network import GatedNetwork
 from sanp.precision import Format
 from sanp.record import Gates, record
 from sanp.stages import Outcome, Stage, steps_in, tuned
-from sanp.trace import evaluating
 
 EVERY = 10
 """steps between two looks at what density the target needs"""
@@ -145,19 +146,15 @@ def density_stage(
     return Stage("joint", gated, task.loader, epochs, step_loss, optimizers, format, also=term)
 
 
-@torch.no_grad()
-def calibrate_density(gated: GatedNetwork, task: Task, share: float) -> float:
-    """Sets the density whose mean cost on some training images is the share; gives the share reached."""
+def finish_density(gated: GatedNetwork, task: Task, share: float) -> None:
+    """After the last step: batch norm statistics, then the density whose mean cost on training images is the share."""
+    finish_norms(gated, task)
     format = Format(gated, task.config.precision)
     batches: list[Tensor] = []
     for x, _ in task.loader:
         batches.append(format.place(x))
         if sum(map(len, batches)) >= CALIBRATE:
             break
-
-    def cost_at(density: float) -> float:
-        set_density(gated, density)
-        return mean_cost(gated, batches)
-
-    with evaluating(gated), format.autocast():
-        return cost_at(find_level(cost_at, share, 1.0, 0.0, steps=14))
+    with format.autocast():
+        move_thresholds(gated, share, batches)
+    same_everywhere(gated)

@@ -7,24 +7,24 @@ scale stays as a constant factor, so that inserting g changes nothing.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sanp.budget import parse_budget
 from sanp.checked import check_fields
 from sanp.errors import SanpError
-from sanp.fit import Stages, Task, with_teacher
-from sanp.methods.density import Winners, calibrate_density, density_stage
-from sanp.methods.method import gate_as
-from sanp.methods.retrain import epochs_in_parts, finish_norms
+from sanp.fit import Task
+from sanp.gate import MakeSPM
+from sanp.methods.density import Winners, density_stage, finish_density
+from sanp.methods.method import GatingMethod
+from sanp.methods.retrain import epochs_in_parts
 from sanp.network import GatedNetwork
 from sanp.record import Gates
 from sanp.spm import SPM, SPMConfig
+from sanp.stages import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FBS:
+class FBS(GatingMethod):
     """The method."""
 
     name: str = "fbs"
@@ -88,30 +88,24 @@ class FBS:
     sample_adaptive: bool = True
     config: FBSConfig = field(default_factory=FBSConfig)
 
-    def gate(
-        self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
-    ) -> GatedNetwork:
-        """The network with predictors in place of its batch norms' scales."""
-        gated = gate_as(self.name, make_spm, net, example, spm=spm, skip=skip, shortcuts=shortcuts)
+    def spm_maker(self) -> MakeSPM:
+        """FBS's predictors, all channels winning for a start."""
+        return make_spm
+
+    def prepare(self, gated: GatedNetwork) -> None:
+        """The predictors take the place of the batch norms' scales, which stay as they are."""
         for layer in gated.layers.values():
             scale = getattr(layer.norm, "weight", None)
             if isinstance(scale, nn.Parameter):
                 scale.requires_grad_(False)
-        return gated
 
-    def stages(self, net: nn.Module, task: Task) -> Stages:
+    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
         """All epochs jointly, while the density goes down."""
-        gated = self.gate(net, task.example(), spm=task.spm)
-        share = gated.share(task.budget)
-        gated.budget = parse_budget(task.budget)
-        task = with_teacher(task, net)
         epochs = epochs_in_parts(task, 1)[0]
         yield density_stage(
             gated, task, epochs, lambda progress: self.config.target_at(share, progress), extra=self._lasso
         )
-        finish_norms(gated, task)
-        calibrate_density(gated, task, share)
-        return gated
+        finish_density(gated, task, share)
 
     def _lasso(self, gates: Mapping[str, Gates]) -> Tensor:
         return self.config.lasso * torch.stack([gate.saliency.abs().sum(1).mean() for gate in gates.values()]).sum()

@@ -1,15 +1,17 @@
 """What a pruning method is: what it adapts to, and the stages that turn a dense network into a pruned one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from torch import nn
+from torch import Tensor, nn
 
+from sanp.budget import parse_budget
 from sanp.fit import Stages, Task, fit_stages, with_teacher
 from sanp.gate import MakeSPM, gate
 from sanp.network import GatedNetwork
 from sanp.spm import SPMConfig
+from sanp.stages import Stage
 
 
 class Method(Protocol):
@@ -46,39 +48,43 @@ class Gating(Protocol):
         ...
 
 
-def gate_as(
-    method: str,
-    make_spm: MakeSPM,
-    net: nn.Module,
-    example: Any,
-    *,
-    spm: SPMConfig,
-    skip: Sequence[str] = (),
-    shortcuts: bool = True,
-) -> GatedNetwork:
-    """A gated copy of a network that knows whose SPMs it has."""
-    gated = gate(net, example, spm=spm, skip=skip, shortcuts=shortcuts, make_spm=make_spm)
-    gated.origin = replace(gated.origin, method=method)
-    return gated
-
-
 @dataclass(frozen=True, kw_only=True)
 class GatingMethod:
-    """A method that is an SPM of its own kind, trained as SANP is: gate, warm up, train jointly."""
+    """What methods with SPMs of their own kind share; one says what makes them, and how they are trained."""
 
     name: str
     layer_adaptive: bool
     sample_adaptive: bool
-    make_spm: MakeSPM
+
+    def spm_maker(self) -> MakeSPM:
+        """What makes the SPMs of one network."""
+        raise NotImplementedError
+
+    def prepare(self, gated: GatedNetwork) -> None:
+        """Changes a network that has just been gated; leaves it as it is unless the method needs something."""
+
+    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
+        """The stages from a gated network to one that costs this share; SANP's, unless the method has others."""
+        yield from fit_stages(gated, task)
+
+    def finished(self, gated: GatedNetwork, net: nn.Module, example: Tensor) -> nn.Module:
+        """What is left of the network ``net`` in the end."""
+        return gated
 
     def gate(
         self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
     ) -> GatedNetwork:
-        """The network with an SPM in every convolution that can have one."""
-        return gate_as(self.name, self.make_spm, net, example, spm=spm, skip=skip, shortcuts=shortcuts)
+        """A copy of a network with the method's SPMs in every convolution that can have one, untrained."""
+        gated = gate(net, example, spm=spm, skip=skip, shortcuts=shortcuts, make_spm=self.spm_maker())
+        gated.origin = replace(gated.origin, method=self.name)
+        self.prepare(gated)
+        return gated
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Gates the network and trains it in the paper's stages."""
-        gated = self.gate(net, task.example(), spm=task.spm)
-        finished = yield from fit_stages(gated, with_teacher(task, net))
-        return finished
+        """Gates the network and trains it; a budget that it cannot reach is an error before that."""
+        example = task.example()
+        gated = self.gate(net, example, spm=task.spm)
+        share = gated.share(task.budget)
+        gated.budget = parse_budget(task.budget)
+        yield from self.train(gated, with_teacher(task, net), share)
+        return self.finished(gated, net, example)

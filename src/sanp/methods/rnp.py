@@ -5,24 +5,24 @@ i runs the first i of 4 groups. Reward: -price · i/4 / layers at every layer, -
 the value of an action is its reward plus the best value at the next layer. The price is set by the budget.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sanp.budget import parse_budget
 from sanp.checked import check_fields
 from sanp.errors import SanpError
-from sanp.fit import Stages, Task, finish, with_teacher
+from sanp.fit import Task, finish
+from sanp.gate import MakeSPM
 from sanp.methods.choice import ChoosingSPM, Episode, choice_stage, taken
-from sanp.methods.method import gate_as
+from sanp.methods.method import GatingMethod
 from sanp.methods.retrain import epochs_in_parts
 from sanp.network import GatedNetwork
 from sanp.saliency import descriptor
 from sanp.spm import SPMConfig
+from sanp.stages import Stage
 
 GROUPS = 4
 HIDDEN = 128
@@ -96,7 +96,7 @@ def q_targets(values: list[Tensor], rewards: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RNP:
+class RNP(GatingMethod):
     """The method."""
 
     name: str = "rnp"
@@ -104,31 +104,26 @@ class RNP:
     sample_adaptive: bool = True
     config: RNPConfig = field(default_factory=RNPConfig)
 
-    def gate(
-        self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
-    ) -> GatedNetwork:
-        """The network with one agent that decides at every layer."""
+    def spm_maker(self) -> MakeSPM:
+        """One agent that decides at every layer."""
         agent = Agent()
 
         def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> ChoosingSPM:
             return ChoosingSPM(RecurrentValues(in_channels, agent), out_channels, WIDTHS)
 
-        gated = gate_as(self.name, make_spm, net, example, spm=spm, skip=skip, shortcuts=shortcuts)
+        return make_spm
+
+    def prepare(self, gated: GatedNetwork) -> None:
+        """The agent's memory begins at the first layer and ends at the last."""
         layers = [gated.layers[name.partition(":")[0]].spm.saliency for name in gated.cost.gates]
         if layers:
             layers[0].first = layers[-1].last = True  # type: ignore[assignment]
-        return gated
 
-    def stages(self, net: nn.Module, task: Task) -> Stages:
+    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
         """All epochs jointly, the price following the budget; then the dial."""
-        gated = self.gate(net, task.example(), spm=task.spm)
-        share = gated.share(task.budget)
-        gated.budget = parse_budget(task.budget)
-        task = with_teacher(task, net)
         epochs = epochs_in_parts(task, 1)[0]
         yield choice_stage(gated, task, epochs, self.learn, explore=self.config.explore, lr=self.config.lr)
         finish(gated, task, share)
-        return gated
 
     def learn(self, episode: Episode, price: float) -> Tensor:
         """The mean squared distance of the values taken from their targets."""

@@ -1,6 +1,20 @@
 """SANP: saliency from the layer's input, Improved Semantic Hashing, one budget for all layers and images."""
 
+from dataclasses import dataclass
+
+from sanp.gate import MakeSPM
 from sanp.methods.method import GatingMethod
 from sanp.spm import build_spm
 
-SANP = GatingMethod(name="sanp", layer_adaptive=True, sample_adaptive=True, make_spm=build_spm)
+
+@dataclass(frozen=True, kw_only=True)
+class SANP(GatingMethod):
+    """The method; its settings are those of every run."""
+
+    name: str = "sanp"
+    layer_adaptive: bool = True
+    sample_adaptive: bool = True
+
+    def spm_maker(self) -> MakeSPM:
+        """The Saliency-and-Pruning Modules of the paper."""
+        return build_spm
