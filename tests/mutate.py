@@ -109,8 +109,12 @@ def in_safetensors(data: bytes, dice: random.Random) -> bytes:
     header = json.loads(data[8 : 8 + size])
     own = header.get("__metadata__", {})
     if own and dice.random() < 0.7:
-        key = next(iter(own))
-        header["__metadata__"] = {key: in_json(own[key].encode(), dice).decode()}
+        key = dice.choice(sorted(own))
+        try:
+            damaged = in_json(own[key].encode(), dice).decode()
+        except json.JSONDecodeError:  # a plain word
+            damaged = str(dice.choice(ODD))
+        header["__metadata__"] = {**own, key: damaged}
     else:
         header = in_tree(header, dice)
     written = json.dumps(header).encode()

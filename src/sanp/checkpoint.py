@@ -30,8 +30,8 @@ from sanp.spm import SPMConfig
 
 FORMAT = 1
 KEY = "sanp"
-LARGEST_EXAMPLE = 64_000_000
-"""numbers in an example input that a header may ask for: a file must not be able to fill the memory"""
+LARGEST_EXAMPLE = 8_000_000
+"""numbers in an example that a header may ask for, 1600x1600 in colour: a file must not be able to fill the memory"""
 
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:

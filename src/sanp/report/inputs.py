@@ -61,7 +61,7 @@ def read_inputs(folder: Path) -> Inputs:
                 std=tuple(map(float, kept["std"])),
                 classes=tuple(map(str, kept["classes"])),
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise SanpError(f"{path} is damaged ({error}): remove it, it is made again from the data") from error
     found = inputs_of(run.load_data(run.read_run(folder)))
     keep_inputs(folder, found)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from sanp.data.decode import decode
 from sanp.errors import SanpError
-from sanp.report.inputs import Inputs, read_inputs
+from sanp.network import GatedNetwork
+from sanp.report.inputs import FILE, Inputs, read_inputs
 from sanp.report.look import Onlooker
 from sanp.run import load_run
 from sanp.trace import evaluating
@@ -40,6 +41,13 @@ class Prediction:
         return asdict(self)
 
 
+def _pruned_on(network: nn.Module) -> tuple[int, ...] | None:
+    """The shape of the example that a network was pruned with, where it knows it."""
+    shapes = network.origin.input_shapes if isinstance(network, GatedNetwork) else ()
+    shape: tuple[int, ...] | None = shapes[0] if shapes else getattr(network, "input_shape", None)
+    return shape
+
+
 class Predictor:
     """A run's network, ready for image files."""
 
@@ -47,6 +55,11 @@ class Predictor:
         self.inputs: Inputs = read_inputs(folder)
         self.network: nn.Module = load_run(folder, self.inputs).eval()
         size, channels = self.inputs.image_size, len(self.inputs.mean)
+        if (seen := _pruned_on(self.network)) is not None and seen[1:] != (channels, size, size):
+            raise SanpError(
+                f"{folder / FILE} says images of {channels}x{size}x{size}, the network was pruned on "
+                f"{'x'.join(map(str, seen[1:]))}: remove that file, it is made again from the data"
+            )
         self.look = Onlooker(self.network, torch.zeros(1, channels, size, size))
 
     def pixels(self, image: Path) -> npt.NDArray[np.uint8]:

@@ -41,7 +41,7 @@ def histogram(flops: Floats, dense: float) -> Chart:
     )
     return Chart(
         key="histogram",
-        title=f"The dearest image costs {high / low:.1f} times the cheapest",
+        title=f"The dearest image costs {high / low:.1f} times the cheapest" if low else "Some images cost nothing",
         text=(
             f"Multiply-adds per image over {len(flops):,} test images: from {human(low)} ({low / dense:.0%} of dense) "
             f"to {human(high)} ({high / dense:.0%}), median {human(middle)}, mean {human(float(flops.mean()))}."
@@ -67,7 +67,7 @@ def right_and_wrong(study: Study) -> Chart:
     }
     figure = _histogram(edges, shares)
     figure.update_yaxes(title_text="share of each group")
-    more = float(wrong.mean() / right.mean() - 1)
+    more = float((wrong.mean() - right.mean()) / max(1.0, right.mean()))
     if abs(more) < 0.005:
         said = "cost as much as"
     else:

@@ -1,6 +1,5 @@
 """Everything that a page tells of a run, read from its folder and checked."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 from sanp.budget import parse_budget
 from sanp.errors import SanpError
 from sanp.evaluate import LayerReport, Report
+from sanp.progress_log import read_metrics
 from sanp.recipe import Recipe
 from sanp.report.study import Study, study
 from sanp.run import REPORT, read_report, read_run
@@ -33,6 +33,9 @@ class Epoch:
 
 
 MEASURED = ("accuracy", "test_accuracy", "cost", "target", "test_kept", "cost_weight")
+COUNTS = ("channels", "never", "sometimes", "always", "dense_flops")
+LARGEST = 1e15
+"""FLOPs or steps; a larger number is damage"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,7 +92,7 @@ def _read(folder: Path, name: str) -> Source:
     try:
         report = _report(found)
         dense = _share(found["dense"]["accuracy"])
-        before, after = (_maybe(part.get("seconds_per_image")) for part in (found["dense"], found))
+        before, after = (_seconds(part.get("seconds_per_image")) for part in (found["dense"], found))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise SanpError(
             f"{folder / REPORT} is damaged ({type(error).__name__}: {error}): make it again with sanp eval"
@@ -106,7 +109,7 @@ def _read(folder: Path, name: str) -> Source:
         dense_accuracy=dense,
         dense_seconds=before,
         seconds=after,
-        epochs=tuple(_epochs(folder / "metrics.jsonl")),
+        epochs=tuple(_epochs(folder)),
         study=studied,
         no_study=why,
     )
@@ -119,7 +122,7 @@ def _report(found: Mapping[str, Any]) -> Report:
             name=str(layer["name"]),
             kept=_share(layer["kept"]),
             flops=_number(layer["flops"]),
-            **{name: int(layer[name]) for name in ("channels", "never", "sometimes", "always", "dense_flops")},
+            **{name: int(_number(layer[name])) for name in COUNTS},
         )
         for layer in found["layers"]
     )
@@ -129,45 +132,43 @@ def _report(found: Mapping[str, Any]) -> Report:
         raise ValueError("a layer has no channels or no FLOPs")
     if not layers or confusion.ndim != 2 or per_sample.ndim != 1 or not len(per_sample):
         raise ValueError("layers, confusion or per_sample is empty or of the wrong shape")
+    if not ((per_sample >= 0) & (per_sample <= LARGEST)).all():
+        raise ValueError("per_sample holds what is not a count")
     return Report(
         accuracy=_share(found["accuracy"]),
         flops=_number(found["flops"]),
         paper_flops=_number(found["paper_flops"]),
-        dense_flops=int(found["dense_flops"]),
-        overhead_flops=int(found["overhead_flops"]),
+        dense_flops=int(_number(found["dense_flops"])),
+        overhead_flops=int(_number(found["overhead_flops"])),
         per_sample=per_sample,
         layers=layers,
         confusion=confusion,
     )
 
 
-def _epochs(path: Path) -> list[Epoch]:
+def _epochs(folder: Path) -> list[Epoch]:
     """The lines of metrics.jsonl, their steps counted through all stages; none if there is no such file."""
-    if not path.is_file():
-        return []
     found: list[Epoch] = []
     before = latest = 0  # steps of the stages that are over, and of the last line
-    for number, text in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        try:
-            line = json.loads(text)
-            stage, step = str(line["stage"]), int(line["step"])
-            values = {name: _maybe(line.get(name)) for name in MEASURED}
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise SanpError(f"{path}, line {number} is damaged ({type(error).__name__}: {error})") from error
+    for number, line in enumerate(read_metrics(folder), 1):
+        stage, step = line["stage"], line.get("step")
+        if not isinstance(step, int) or not 0 <= step <= LARGEST:
+            raise SanpError(f"line {number} of {folder}'s metrics.jsonl has step {step!r}: run it anew")
         if found and (stage != found[-1].stage or step <= latest):
             before = found[-1].step
         latest = step
-        found.append(Epoch(stage=stage, step=before + step, **values))
+        found.append(Epoch(stage=stage, step=before + step, **{name: line.get(name) for name in MEASURED}))
     return found
 
 
-def _maybe(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+def _seconds(value: object) -> float | None:
+    """A time, if one was measured."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None
 
 
 def _number(value: Any) -> float:
     number = float(value)
-    if not math.isfinite(number) or number < 0:
+    if not 0 <= number <= LARGEST:
         raise ValueError(f"{value!r} is not a count")
     return number
 

@@ -146,6 +146,31 @@ def _kept(path: Path, mark: str) -> Study | None:
                 return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         layers = {name.partition("/")[2]: arrays.pop(name) for name in list(arrays) if name.startswith("open/")}
-        return Study(classes=tuple(map(str, json.loads(header["classes"]))), open=layers, **arrays)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        found = Study(classes=tuple(map(str, json.loads(header["classes"]))), open=layers, **arrays)
+        return found if _is_whole(found) else None
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _is_whole(found: Study) -> bool:
+    """Whether the parts of a study are of the kinds and sizes that belong together, and their values possible."""
+    classes, images, shown = len(found.classes), len(found.labels), len(found.shown)
+    sides = found.pictures.shape[1:]
+    return (
+        all(_within(numbers, np.integer, (images,), classes - 1) for numbers in (found.labels, found.answers))
+        and _within(found.confidence, np.floating, (images,), 1 + 1e-6)
+        and _within(found.flops, np.floating, (images,), 1e15)
+        and all(_within(each, np.floating, (classes, each.shape[-1]), 1 + 1e-6) for each in found.open.values())
+        and _within(found.shown, np.integer, (shown,), images - 1)
+        and found.pictures.dtype == np.uint8
+        and found.pictures.shape[:1] == (shown,)
+        and len(sides) == 3
+        and sides[0] in (1, 3)
+        and 0 < min(sides) <= max(sides) <= LARGEST
+    )
+
+
+def _within(values: npt.NDArray[Any], kind: Any, shape: tuple[int, ...], most: float) -> bool:
+    """Whether there are such numbers, and all of them from 0 to ``most``."""
+    right = values.shape == shape and values.size > 0 and np.issubdtype(values.dtype, kind)
+    return bool(right and values.min() >= 0 and values.max() <= most)  # NaN is neither
