@@ -1,23 +1,32 @@
-"""Three studies with M-CifarNet on digits, short enough for two processor cores.
+"""Studies with M-CifarNet, short enough for two processor cores; all but the last on digits.
 
     python benchmarks/study.py budgets          # is the budget met at 60, 35 and 22.5 %?
     python benchmarks/study.py deviations       # `quick` with one option as the paper has it, one at a time
     python benchmarks/study.py methods_digits   # every method to 50 % by `sanp train`, from one dense network
+    python benchmarks/study.py adaptiveness --dense runs/cifar10-m_cifarnet-dense-16.0.0/model.safetensors
+        # on CIFAR-10 at 25 %, three seeds: does it pay that channels depend on the image?
 
 Each appends to results/<study>.jsonl and fills the tables that quote it; a row that is there already is not run again.
 """
 
 import argparse
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sanp import run
+from sanp.channel_use import channel_use
+from sanp.compare import Job, carry_out
 from sanp.methods import METHODS
 from sanp.recipe import PRESETS, make_recipe, merge
+from sanp.reproduce import same_work
 from sanp.results import append, fill, read, result_line, study_table
 from sanp.run import train
+from sanp.stopwatch import Stopwatch, seconds_of
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = ("pretrain_epochs", "warmup_epochs", "joint_epochs")
@@ -32,6 +41,22 @@ QUOTED = {
     "budgets": ROOT / "README.md",
     "deviations": ROOT / "docs" / "deviations.md",
     "methods_digits": ROOT / "docs" / "methods.md",
+    "adaptiveness": ROOT / "docs" / "results.md",
+}
+# The budget of FBS's row, from one dense network, each method with its own defaults.
+ADAPTIVENESS: dict[str, Any] = {
+    "data": "cifar10",
+    "backbone": "m_cifarnet",
+    "budget": "25%",
+    "batch_size": 128,
+    "test_every": 0,
+    "fit": {**dict(zip(EPOCHS, (0, 1, 4), strict=True)), "dropout": 0.1},
+}
+CONTENDERS: dict[str, dict[str, Any]] = {
+    "sanp": {},
+    "sanp-plain-descriptors": {"spm": {"standardize": False}},
+    "static": {"method": "static"},
+    "fixed_k": {"method": "fixed_k"},
 }
 
 
@@ -85,8 +110,59 @@ def command_line(folder: Path, *options: str) -> None:
     subprocess.run([sys.executable, "-m", "sanp", "train", *begun], check=True)
 
 
-def main(study: str, folder: Path) -> None:
+def study_adaptiveness(
+    folder: Path, results: Path, dense: Path, images: int, seeds: Iterable[int], setting: dict[str, Any] = ADAPTIVENESS
+) -> None:
+    """Every contender from one dense network, once a seed; a run that was interrupted is gone on with."""
+    for seed in seeds:
+        for name, own in CONTENDERS.items():
+            common = merge(setting, {"seed": seed, "limit": images, "pretrained": str(dense.resolve())})
+            job = Job(make_recipe(merge(common, own)), folder / f"{name}-{images}-seed{seed}")
+            if any(line["name"] == name and same_work(line, job.recipe) for line in read(results)):
+                continue
+            if not (job.folder / "model.safetensors").is_file():
+                with Stopwatch(job.folder) as stopwatch:
+                    carry_out(job, stopwatch)
+            dataset = run.load_data(job.recipe)
+            network = run.load_run(job.folder, dataset)
+            used = channel_use(network, run.evaluation_batches(dataset), dataset.num_classes)
+            line = result_line(name, job.folder, seconds_of(job.folder))
+            append(results, {**line, "depends_deeper_half": used.depends_deeper_half})
+            told = f"cost {line['kept']:.2%}, {used.depends_deeper_half:.0%} depend on the image"
+            print(f"{name}, seed {seed}: error {line['error']:.2%}, {told}", flush=True)
+
+
+def adaptiveness_table(lines: Iterable[dict[str, Any]]) -> str:
+    """Means over the seeds and standard deviations, a row a contender and length of training."""
+    groups: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+    for line in lines:
+        groups.setdefault((line["name"], line["images"], sum(line["epochs"])), []).append(line)
+    if not groups:
+        return "No run is finished yet."
+    rows = [
+        "| | images, epochs | seeds | error (%) | cost (%) | channels that depend on the image (%) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (name, images, epochs), group in groups.items():
+        shown = (spread([100 * line[key] for line in group]) for key in ("error", "kept", "depends_deeper_half"))
+        rows.append(f"| {name} | {images:,}, {epochs} | {len(group)} | {' | '.join(shown)} |")
+    return "\n".join(rows)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation."""
+    mean = f"{statistics.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
+
+
+def main(study: str, folder: Path, dense: Path | None, images: int, seeds: list[int]) -> None:
     results = ROOT / "results" / f"{study}.jsonl"
+    if study == "adaptiveness":
+        if dense is None or not dense.is_file():
+            sys.exit("error: give --dense the model.safetensors of a dense run, as sanp reproduce leaves it")
+        study_adaptiveness(folder / study, results, dense, images, seeds)
+        fill(QUOTED[study], study, adaptiveness_table(read(results)))
+        return
     done = {line["name"] for line in read(results)}
     if study == "methods_digits":
         study_methods(folder / study, results, done)
@@ -99,4 +175,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=QUOTED)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "study")
+    parser.add_argument("--dense", type=Path, help="adaptiveness: file of the dense network to start from")
+    parser.add_argument("--images", type=int, default=10_000, help="adaptiveness: training images")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="adaptiveness: one run of each a seed")
     main(**vars(parser.parse_args()))
