@@ -11,13 +11,12 @@ from torch import Tensor, nn
 import sanp
 from sanp.gate import gate
 from sanp.gated_conv import FollowingConv
-from sanp.testing import (
+from sanp.testing import check_network
+from sanp.testing.handling import check_deepcopy, check_training_step
+from sanp.testing.truth import (
     check_cost_is_what_is_left,
-    check_deepcopy,
-    check_network,
     check_open_gates_change_nothing,
     check_pruned_channels_are_zero,
-    check_training_step,
 )
 from tests.networks.strangers import IMAGE, STRANGERS, Blur, Net, OwnNorm, block, conv, listed
 
@@ -121,7 +120,7 @@ def test_convolutions_that_are_no_modules_are_left_dense_with_the_reason() -> No
             return self.last(F.relu(F.conv2d(x, self.kernel)))
 
     gated = gate(Inside(), IMAGE)
-    assert gated.skipped == {"": "the convolution is called inside a larger module, not as a module of its own"}
+    assert gated.skipped == {"forward": "the convolution is called inside a larger module, not as a module of its own"}
     assert "larger module" in repr(gated) and list(gated.layers) == ["last"]
 
 

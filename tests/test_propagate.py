@@ -8,8 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sanp.liveness import LIVE, ZERO
+from sanp.operators import KEEP_ZERO
 from sanp.propagate import Propagation
-from sanp.rules import KEEP_ZERO, RULES, constant_along, joined_along
+from sanp.rules import RULES
+from sanp.step import constant_along, joined_along
 from sanp.trace import Trace, trace
 from tests.networks.strangers import Net, conv
 
@@ -76,7 +78,15 @@ GATES = [2, 3, 4, 5, 6, 7]
         (lambda n, x: n.a(x).masked_fill(x[:, :1] > 0, 1.0), [LIVE] * 6),
         (lambda n, x: torch.where(x[:, :1] > 0, n.a(x), 0.0), GATES),
         (lambda n, x: torch.lerp(n.a(x), torch.zeros_like(x[:, :1]), 0.3), GATES),
-        (lambda n, x: n.a(x).cumsum(2), [LIVE] * 6),
+        (lambda n, x: n.a(x).cumsum(2), GATES),
+        (lambda n, x: n.a(x).cumsum(1), [LIVE] * 6),
+        (lambda n, x: n.a(x).cumsum(0), [LIVE] * 6),
+        (lambda n, x: n.a(x).flatten(2).topk(3).values, GATES),
+        (lambda n, x: n.a(x).flatten(2).sort(descending=True)[0], GATES),
+        (lambda n, x: n.a(x).gather(3, x[:, :1].long().clamp(0, 3).expand(-1, 4, -1, -1)), [2, 3, 4, 5]),
+        (lambda n, x: n.a(x).gather(0, torch.zeros(2, 6, 4, 4, dtype=torch.long)), [LIVE] * 6),
+        (lambda n, x: F.glu(n.a(x), 1), [2, 3, 4]),
+        (lambda n, x: F.scaled_dot_product_attention(x.mT, x.mT, n.a(x)[:, :3].mT).mT, [2, 3, 4]),
         (lambda n, x: n.a(x).index_select(1, torch.tensor([5, 0])), [7, 2]),
         (lambda n, x: n.a(x)[:, (x.mean((0, 2, 3)) > 9).long()], [LIVE] * 3),  # the image says which
         (lambda n, x: n.a(x).data, GATES),
@@ -106,7 +116,7 @@ def test_rows_that_are_no_longer_samples_claim_nothing() -> None:
 
 
 def test_an_operator_without_a_rule_is_listed_and_one_that_never_keeps_zero_is_not() -> None:
-    assert follow(lambda n, x: n.a(x).cumsum(2).sigmoid())[0].unknown == {"cumsum": 1}
+    assert follow(lambda n, x: n.a(x).cumsum(1).sigmoid())[0].unknown == {"cumsum": 1}
     assert follow(lambda n, x: n.a(x).sigmoid().softmax(1))[0].unknown == {}
 
 

@@ -7,19 +7,19 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "sanp"
 ROOMS = [
-    "errors checked rows distributed",
+    "errors checked rows distributed winograd",
     "saliency binarize flops budget",
     "backbones data",
     "record spm gated_conv",
-    "trace batch liveness rules propagate channelwise coupling follow topology sites cost accounting dial network "
-    "describe inspect_network unchanged gate objective",
+    "traced trace copy_network batch liveness operators step moves rules propagate channelwise coupling follow "
+    "topology sites cost accounting dial network describe inspect_network unchanged gate objective",
     "precision schedule config nonfinite shared_batch data_parallel stages freeze finish fit",
     "methods cut",
     "evaluate checkpoint",
     "nonzero testing pretrained",
     "engine export",
-    "options recipe lock resume progress_log run results table compare stopwatch paper_tables channel_use figure_lines "
-    "report reproduce display commands cli",
+    "options recipe lock resume progress_log run results table side_by_side timed_runs compare stopwatch paper_tables "
+    "channel_use figure_lines report reproduce display commands cli",
 ]
 FLOOR = {name: level for level, room in enumerate(ROOMS) for name in room.split()}
 MODULES = sorted(

@@ -12,7 +12,8 @@ from sanp.cost import CostModel
 from sanp.gated_conv import FollowingConv, GatedConv
 from sanp.liveness import Columns
 from sanp.nonzero import count, nonzero_channels
-from sanp.testing import CHECKS, CheckError, check_cost_is_what_is_left, check_network
+from sanp.testing import CHECKS, CheckError, check_network
+from sanp.testing.truth import check_cost_is_what_is_left
 from tests.networks.families import CLASSIFICATION, maker
 from tests.networks.strangers import IMAGE, STRANGERS, block, conv
 from tests.networks.transformers_networks import TRANSFORMERS, transformers_network

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from sanp.propagate import constant_along
+from sanp.step import constant_along
 from sanp.trace import ModuleCall, Node
 
 ELEMENTWISE = set("sigmoid hardsigmoid exp softplus log cos rsqrt reciprocal hardtanh clamp pow rsub".split())

@@ -26,7 +26,8 @@ from sanp.channelwise import (
 )
 from sanp.coupling import FIXED, Coupling, Member, convolution
 from sanp.gate import ungated_cost
-from sanp.propagate import KEEP_ZERO, POOL, constant_along
+from sanp.operators import KEEP_ZERO, POOL
+from sanp.step import constant_along
 from sanp.trace import ALIASED, ModuleCall, Node, Trace, Value, trace
 
 

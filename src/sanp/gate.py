@@ -1,15 +1,16 @@
 """Someone else's network in, gated network out: an SPM in every convolution that can have one."""
 
-import copy
 import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map
 
 from sanp.checked import check_network
+from sanp.copy_network import copy_of
 from sanp.cost import CostModel
 from sanp.errors import SanpError, unknown_name
 from sanp.gated_conv import FollowingConv, GatedConv, MovedNorm
@@ -19,7 +20,7 @@ from sanp.record import unwrapped
 from sanp.sites import FUNCTIONAL, Sites, find_sites, module_path
 from sanp.spm import SPM, SPMConfig, build_spm
 from sanp.topology import Topology, build_topology
-from sanp.trace import Trace, tensors_in, trace
+from sanp.trace import Trace, Value, tensors_in, trace
 from sanp.unchanged import check_unchanged
 
 MakeSPM = Callable[[int, int, SPMConfig], SPM]
@@ -27,6 +28,7 @@ MakeSPM = Callable[[int, int, SPMConfig], SPM]
 
 
 MIXED_ROWS = "its rows are not the samples of the batch"
+NOT_RUN = "did not run on the example"
 
 
 def gate(
@@ -59,8 +61,9 @@ def gate(
     if not sites.convolutions:
         raise SanpError(f"{type(net).__name__} ran no convolution on the example: there is nothing to gate")
     topology = _topology(seen, sites)
+    skipped = sites.reasons | _never_ran(net, seen)
     _insert(net, sites, topology, lambda inputs, outputs: make_spm(inputs, outputs, spm))
-    gated = GatedNetwork(net, topology, sites.reasons, _origin(example_input, spm, tuple(skip), shortcuts))
+    gated = GatedNetwork(net, topology, skipped, _origin(example_input, spm, tuple(skip), shortcuts))
     check_unchanged(gated, example, seen.result)
     return gated
 
@@ -71,21 +74,11 @@ def ungated_cost(net: nn.Module, example_input: Any) -> CostModel:
     return CostModel(build_topology(seen, find_sites(seen, set(), shortcuts=True).names, {}))
 
 
-def copy_of(net: nn.Module) -> nn.Module:
-    """A deep copy, also of a network that keeps tensors which were computed, as an old-style weight norm does."""
-    memo: dict[int, Any] = {}
-    for module in net.modules():
-        for tensor in tensors_in([value for key, value in vars(module).items() if key not in ("_modules",)], depth=0):
-            if not tensor.is_leaf:
-                memo[id(tensor)] = tensor.detach().clone()
-    try:
-        return copy.deepcopy(net, memo)
-    except Exception as error:
-        raise SanpError(f"{type(net).__name__} cannot be copied ({error}): build it anew and gate that") from error
-
-
 def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
-    """A trace, and the example it is of: two samples if one was given, which shows what mixes samples of a batch."""
+    """A trace, and the example it is of: two samples if one was given, which shows what mixes samples of a batch.
+
+    A network that takes the samples of a batch one by one is traced with one of them.
+    """
     first = next(iter(tensors_in(example)), None)
     if first is not None and first.numel() == 0:
         raise SanpError(f"the example_input of shape {tuple(first.shape)} is empty: give at least one sample")
@@ -97,10 +90,27 @@ def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
             example,
         )
         try:
-            return trace(net, twice), twice
+            seen = trace(net, twice)
+            if not _one_by_one(seen):
+                return seen, twice
         except SanpError:
             pass  # made for batches of one
-    return trace(net, example), example
+    seen = trace(net, example)
+    if first is not None and _one_by_one(seen):
+        rows = len(first)
+        single = tree_map(
+            lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == rows else leaf, example
+        )
+        return trace(net, single), single
+    return seen, example
+
+
+def _one_by_one(seen: Trace) -> bool:
+    """The first convolution reads one row of several."""
+    read = (node.args[0] for node in seen.nodes if node.op == "convolution")
+    first = next((value for value in read if isinstance(value, Value)), None)
+    shape = seen.shapes[seen.inputs[0].index]
+    return first is not None and len(shape) > 1 and shape[0] > 1 == seen.shapes[first.index][0]
 
 
 def _origin(example: Any, spm: SPMConfig, skip: tuple[str, ...], shortcuts: bool) -> Origin:
@@ -124,6 +134,12 @@ def _skipped_by_name(net: nn.Module, patterns: Sequence[str]) -> set[str]:
             raise unknown_name("module to skip", pattern, names)
         found.update(matching)
     return found
+
+
+def _never_ran(net: nn.Module, seen: Trace) -> dict[str, str]:
+    """Convolutions that the example left out, such as an auxiliary head that only training uses."""
+    ran = {call.path for call in seen.calls}
+    return {path: NOT_RUN for path, module in net.named_modules() if isinstance(module, _ConvNd) and path not in ran}
 
 
 def _topology(seen: Trace, sites: Sites) -> Topology:

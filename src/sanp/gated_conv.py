@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from sanp.errors import SanpError
-from sanp.record import note, running
+from sanp.record import decided, note, running
 from sanp.spm import SPM
 
 
@@ -47,10 +47,13 @@ class _Normalised(nn.Module):
         """The features times (N, C), at once or after the batch norm outside."""
         if not self.norm_outside:
             return y * over_positions(scale, y)
-        decided = running()
-        if decided is None:
-            raise SanpError(f"{self.name} is scaled after a batch norm outside it: call the whole gated network")
-        decided.waiting[id(y)] = y, scale
+        now = running()
+        if now is None:
+            raise SanpError(
+                f"{self.name} is scaled after a batch norm outside it: call the whole gated network, and leave "
+                "activation checkpointing off"
+            )
+        now.waiting[id(y)] = y, scale
         return y
 
 
@@ -85,13 +88,13 @@ class FollowingConv(_Normalised):
     def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C, ...) -> (N, C', ...)
         """BatchNorm(f * x) where the input channel was open, zero elsewhere."""
         y = self.features(x, *settings, **named)
-        decided = running()
-        if decided is None:
+        before = decided()
+        if before is None:
             raise SanpError(
                 f"{self.name} follows the gates of the layers before it and runs only inside the forward of the whole "
-                "gated network: call that, and leave activation checkpointing off"
+                "gated network: call that"
             )
-        applied = {name: gates.applied for name, gates in decided.items()}
+        applied = {name: gates.applied for name, gates in before.items()}
         return self.scaled(y, self.open_channels(applied))
 
 
@@ -116,10 +119,10 @@ class ScaleAfterNorm(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        decided = running()
-        if func in (F.batch_norm, torch.batch_norm) and decided is not None:
+        now = running()
+        if func in (F.batch_norm, torch.batch_norm) and now is not None:
             features = args[0] if args else (kwargs or {})["input"]
-            _, scale = decided.waiting.pop(id(features), (None, None))
+            _, scale = now.waiting.pop(id(features), (None, None))
             if scale is not None:
                 return result * over_positions(scale, result)
         return result

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from sanp.budget import Amount, LatencyTable, parse_budget
@@ -13,9 +14,10 @@ from sanp.dial import move_thresholds
 from sanp.errors import SanpError
 from sanp.flops import human, predictor_flops
 from sanp.gated_conv import FollowingConv, GatedConv, ScaleAfterNorm
-from sanp.record import forward_of
+from sanp.record import forward_of, keep_for_backward
 from sanp.spm import SPMConfig
 from sanp.topology import Topology
+from sanp.trace import tensors_in
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,10 @@ class GatedNetwork(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The network's own forward, its gates recorded for whoever listens."""
         with forward_of(self), ScaleAfterNorm() if self._norms_outside else nullcontext():
-            return self.net(*args, **kwargs)
+            result = self.net(*args, **kwargs)
+            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+                keep_for_backward(tensors_in(result))
+            return result
 
     @property
     def layers(self) -> dict[str, GatedConv]:

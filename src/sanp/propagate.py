@@ -12,24 +12,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from sanp.liveness import LIVE, ZERO, Columns
-from sanp.rules import (
-    CAN_ZERO,
-    KEEP_ZERO,
-    MAKES_LIVE,
-    MOVE,
-    POOL,
-    REDUCE,
-    RULES,
-    Step,
-    constant_along,
-    joined_along,
-    move,
-    reduced_dims,
-    written,
-)
+from sanp.moves import move, written
+from sanp.operators import ALONG, CAN_ZERO, MAKES_LIVE, MOVE, REDUCE
+from sanp.rules import RULES, dim_along, reduced_dims
+from sanp.step import Step, joined_along
 from sanp.trace import ALIASED, WRITTEN, Node, Trace, Value
-
-__all__ = ["KEEP_ZERO", "POOL", "Propagation", "Rows", "constant_along"]
 
 Rows = tuple[int, tuple[int, ...]] | None
 """Which dimension of a value, counted from the last, goes over samples, and the sample at each place along it; None if
@@ -177,9 +164,20 @@ class Propagation:
                 made = None
             if made is not None:
                 return [_rows(samples) for samples in tree_leaves(made)]
+        if name in ALONG:
+            return [self._unless_along(node, node.args[0])] * len(node.outputs)
         if name in REDUCE and len(node.inputs()) == 1:
             return [self._reduced(node, inputs[0])] * len(node.outputs)
         return [self._common(inputs, value) if value is not None else None for value in node.outputs]
+
+    def _unless_along(self, node: Node, value: Any) -> Rows:
+        """The rows of what is reordered along a dimension, which must not be the samples' own."""
+        rows, out = self._rows.get(value) if isinstance(value, Value) else None, node.outputs[0]
+        if rows is None or out is None:
+            return None
+        shape = self.trace.shapes[out.index]
+        along = dim_along(self._step(node, self.of)) - len(self.trace.shapes[value.index])
+        return rows if rows[0] != along and shape[rows[0]] == len(rows[1]) else None
 
     def _reduced(self, node: Node, value: Value) -> Rows:
         """The rows that are left by a mean, sum, maximum or norm."""

@@ -1,11 +1,15 @@
 """What every SPM decided in one forward, given to whoever asks for it; nothing stays in the model afterwards."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 
+import torch
 from torch import Tensor, nn
+
+from sanp.errors import SanpError
 
 
 @dataclass(frozen=True)
@@ -42,16 +46,48 @@ _running: ContextVar[Recording | None] = ContextVar("running", default=None)
 _listeners: ContextVar[tuple[tuple[nn.Module, Recording], ...]] = ContextVar("listeners", default=())
 
 
+# The gates of the forward whose gradients are being computed: activation checkpointing runs parts of it again. Not a
+# context variable, since PyTorch may compute gradients in threads of its own.
+_backward: list[Recording] = []
+
+
 def note(name: str, gates: Gates) -> None:
     """Called by a gated layer: tells the running forward what was decided."""
     running = _running.get()
     if running is not None:
         running.note(name, gates)
+    elif _backward and gates.saliency.requires_grad:
+        first = _backward[-1].get(name)
+        if first is not None and not first.saliency.requires_grad:
+            raise SanpError(
+                f"{name} runs under reentrant activation checkpointing, where its cost has no gradient: "
+                "give checkpoint use_reentrant=False"
+            )
 
 
 def running() -> Recording | None:
     """The gates decided so far in this forward; None outside the forward of a gated network."""
     return _running.get()
+
+
+def decided() -> Recording | None:
+    """As :func:`running`; while a checkpointed part of a forward runs again, the gates of that forward."""
+    return _running.get() or (_backward[-1] if _backward else None)
+
+
+def keep_for_backward(outputs: Iterable[Tensor]) -> None:
+    """Called at the end of a forward: its gates are to be had again while gradients flow back from these outputs."""
+    recording = _running.get()
+    if recording is not None:
+        for output in outputs:
+            if output.requires_grad:
+                output.register_hook(partial(_begin_backward, recording))
+
+
+def _begin_backward(recording: Recording, gradient: Tensor) -> None:
+    # Later forwards come first in a backward, so the last to begin is the one that is running.
+    _backward[:] = [recording]
+    torch.autograd.Variable._execution_engine.queue_callback(_backward.clear)
 
 
 @contextmanager

@@ -1,158 +1,26 @@
 """What each kind of operator does to zero channels, as rules on columns (liveness.py) instead of numbers.
 
-Operators that only move numbers are run on the columns themselves, so that any view, split or shuffle is right without
-knowing what it means. Where a rule gives None, what follows counts as live: never wrong, at worst less saved.
+Where a rule gives None, what follows counts as live: never wrong, at worst less saved.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
-from sanp.liveness import LIVE, ZERO, Columns
-from sanp.trace import WRITTEN, Node, Region, Value
-
-KEEP_ZERO = set(
-    (
-        "relu relu6 leaky_relu rrelu_with_noise prelu _prelu_kernel elu selu celu silu mish gelu hardswish tanh erf "
-        "abs neg sign sqrt square sin sinh asin atan tan expm1 log1p floor ceil round trunc clone contiguous detach "
-        "alias _to_copy lift_fresh dropout native_dropout hardshrink softshrink positive to "
-        "sgn nan_to_num alpha_dropout feature_dropout"
-    ).split()
-)
-MOVE = set(
-    (
-        "view _unsafe_view reshape permute transpose t expand slice select split split_with_sizes chunk unbind "
-        "squeeze unsqueeze index_select index flip roll repeat cat stack pixel_shuffle pixel_unshuffle "
-        "channel_shuffle narrow movedim swapaxes unsafe_split unsafe_chunk native_channel_shuffle flatten unflatten "
-        "tile repeat_interleave expand_as view_as unfold slice_scatter select_scatter index_put index_copy"
-    ).split()
-)
-POOL = set(
-    (
-        "max_pool2d_with_indices max_pool3d_with_indices max_pool1d max_pool2d max_pool3d max_pool1d_with_indices "
-        "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d _adaptive_avg_pool2d adaptive_avg_pool2d "
-        "_adaptive_avg_pool3d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d upsample_nearest1d "
-        "upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
-        "upsample_linear1d _upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_nearest_exact1d "
-        "_upsample_nearest_exact2d _upsample_nearest_exact3d reflection_pad1d reflection_pad2d reflection_pad3d "
-        "replication_pad1d replication_pad2d replication_pad3d grid_sampler_2d grid_sampler_3d max_unpool2d "
-        "max_unpool3d fractional_max_pool2d"
-    ).split()
-)
-REDUCE = set("mean sum amax amin nansum max min linalg_vector_norm norm".split())
-MAKES_LIVE = set(
-    (
-        "convolution native_batch_norm _native_batch_norm_legit_no_training _native_batch_norm_legit batch_norm "
-        "cudnn_batch_norm native_layer_norm native_group_norm sigmoid hardsigmoid softmax _softmax _log_softmax exp "
-        "cos addmm baddbmm rsqrt reciprocal log softplus log_sigmoid_forward rsub var_mean var std ones_like "
-        "new_ones full_like new_full empty_like new_empty rand_like randn_like eq ne lt le gt ge logical_not argmax "
-        "argmin bitwise_not"
-    ).split()
-)
-
-
-@dataclass(frozen=True)
-class Step:
-    """An operator call as a rule sees it: the columns of its arguments, and where new columns are made."""
-
-    node: Node
-    of: Callable[[Any], Tensor]
-    columns: Columns
-    shapes: Sequence[torch.Size]
-
-    @property
-    def shape(self) -> torch.Size:
-        """Of the first output."""
-        out = self.node.outputs[0]
-        assert out is not None
-        return self.shapes[out.index]
-
-    def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """An argument that may have been given by position or by name."""
-        args = self.node.args
-        return args[position] if len(args) > position else self.node.kwargs.get(name, default)
-
+from sanp.liveness import LIVE, ZERO
+from sanp.moves import move, written
+from sanp.operators import ALONG, ATTENTION, KEEP_ZERO, MOVE, POOL, REDUCE
+from sanp.step import Step, joined_along
+from sanp.traced import WRITTEN
 
 Rule = Callable[[Step], Any]
 
 
-def constant_along(columns: Tensor, dims: list[int]) -> Tensor | None:
-    """The columns without these dimensions, if they are the same all along them; else None."""
-    for dim in sorted((dim % columns.dim() for dim in dims), reverse=True):
-        head = columns.narrow(dim, 0, 1)
-        if columns.stride(dim) != 0 and not bool((columns == head).all()):
-            return None
-        columns = head.squeeze(dim)
-    return columns
-
-
-def joined_along(columns: Tensor, dims: list[int]) -> Tensor | None:
-    """As :func:`constant_along`, where zeros between do not count: a border of zeros makes no channel live."""
-    for dim in sorted((dim % columns.dim() for dim in dims), reverse=True):
-        head = columns.narrow(dim, 0, 1)
-        if columns.stride(dim) != 0 and not bool((columns == head).all()):
-            head = columns.amax(dim, keepdim=True)
-            if not bool(((columns == head) | (columns == ZERO)).all()):
-                return None
-        columns = head.squeeze(dim)
-    return columns
-
-
 def _keep(step: Step) -> Any:
     return step.of(step.node.args[0])
-
-
-def move(step: Step) -> Any:
-    """Runs an operator that only moves numbers on what stands for them."""
-    node = step.node
-    args, kwargs = list(node.args), dict(node.kwargs)
-    name = node.op.removesuffix("_")
-    if name in ("index", "index_select", "index_put", "index_copy") and _picked_by_image(node, name):
-        return None
-    if name == "view" and not isinstance(args[1], list | tuple):
-        return None  # the same bits as another type
-    if name in ("cat", "stack"):  # constants among the parts have columns too
-        args[0] = [step.of(part) for part in args[0]]
-    if name in ("slice_scatter", "select_scatter", "index_put", "index_copy"):
-        args[0] = step.of(args[0]).clone()
-        last = 3 if name == "index_copy" else 2 if name == "index_put" else 1
-        args[last] = step.of(args[last])
-    args, kwargs = tree_map(lambda leaf: step.of(leaf) if isinstance(leaf, Value) else _here(leaf), (args, kwargs))
-    try:
-        return node.func(*args, **kwargs)
-    except RuntimeError:  # a view that only the real strides allow
-        args = tree_map(lambda leaf: leaf.contiguous() if isinstance(leaf, Tensor) else leaf, args)
-        return node.func(*args, **kwargs)
-
-
-def _here(leaf: Any) -> Any:
-    """Columns live in the main memory, and so must the indices that pick them."""
-    return leaf.cpu() if isinstance(leaf, Tensor) else leaf
-
-
-def _picked_by_image(node: Node, name: str) -> bool:
-    """The indices depend on the input, or what is put there is added."""
-    indices = node.args[2] if name in ("index_select", "index_copy") else node.args[1]
-    parts = indices if isinstance(indices, list | tuple) else [indices]
-    return any(isinstance(part, Value) for part in parts) or (name == "index_put" and len(node.args) > 3)
-
-
-def written(step: Step) -> Any:
-    """A tensor after part of its memory was written through another: its old columns, and there the new ones."""
-    region, over = step.node.kwargs["region"], step.node.kwargs["over"]
-    memory = torch.full((max(region.end, over.end),), LIVE, dtype=torch.int32)
-    for argument, place in zip(step.node.args, (region, over), strict=True):
-        _part(memory, place).copy_(step.of(argument))
-    return _part(memory, region)
-
-
-def _part(memory: Tensor, region: Region) -> Tensor:
-    return memory.as_strided(region.shape, region.stride, region.offset)
 
 
 def _over_map(channels: Tensor | None, shape: torch.Size) -> Any:
@@ -206,6 +74,49 @@ def _reduce(step: Step) -> Any:
     for dim in sorted(dims) if keep else ():
         reduced = reduced.unsqueeze(dim)
     return reduced
+
+
+def dim_along(step: Step) -> int:
+    """The dimension along which an operator reorders or adds up."""
+    name, rank = step.node.op.removesuffix("_"), len(step.shapes[step.node.inputs()[0].index])
+    dim = step.argument(2 if name == "topk" else 1, "dim", -1)
+    if not isinstance(dim, int):
+        raise TypeError(f"{name} along {dim}")
+    return dim % rank
+
+
+def _along(step: Step) -> Any:
+    """Zero where all is along the dimension; the rest has to be of the same places as before."""
+    columns, dim = step.of(step.node.args[0]), dim_along(step)
+    whole = joined_along(columns, [dim])
+    if whole is None or len(step.shape) != columns.dim():
+        raise ValueError("channels are mixed")
+    whole = whole.unsqueeze(dim)
+    for other in range(columns.dim()):
+        if other != dim:
+            whole = whole.narrow(other, 0, step.shape[other])
+    return (whole.expand(step.shape),)
+
+
+def _attention(step: Step) -> Any:
+    """Positions are weighed, channels of the values stay apart."""
+    values = joined_along(step.of(step.node.args[2]), [-2])
+    if values is None:
+        raise ValueError("values of different channels at different positions")
+    return (values.unsqueeze(-2).expand(step.shape),)
+
+
+def _gated_half(step: Step) -> Any:
+    """A gated linear unit: the first half times a sigmoid of the second."""
+    dim = step.argument(1, "dim", -1)
+    return step.of(step.node.args[0]).chunk(2, dim)[0]
+
+
+def _restrided(step: Step) -> Any:
+    """Another order in memory is no other content, where the shape stays."""
+    columns = step.of(step.node.args[0])
+    same = tuple(step.node.args[1]) == tuple(columns.shape) == tuple(step.shape)
+    return columns if same and step.node.op.endswith("_") else None
 
 
 def _union(step: Step) -> Any:
@@ -307,6 +218,10 @@ RULES: dict[str, Rule] = {
     "mul": _product,
     "addcmul": _sum_with_product,
     **dict.fromkeys(("mm", "bmm"), _matrix_product),
+    **dict.fromkeys(ALONG, _along),
+    **dict.fromkeys(ATTENTION, _attention),
+    "glu": _gated_half,
+    "as_strided": _restrided,
     "div": _quotient,
     "pow": _power,
     "where": _choose,
@@ -320,6 +235,3 @@ RULES: dict[str, Rule] = {
     WRITTEN: written,
 }
 """Operator to rule. ``add`` and ``sub`` with a constant are covered: a constant is live where it is not zero."""
-
-CAN_ZERO = set("mul constant_pad_nd cat stack zero zeros_like new_zeros fill copy index_put".split()) | {WRITTEN}
-"""Operators that can make a zero channel of live ones."""

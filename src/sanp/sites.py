@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from sanp.rules import KEEP_ZERO
+from sanp.operators import KEEP_ZERO
 from sanp.topology import Site, is_linear
 from sanp.trace import ModuleCall, Node, Trace, Value
 
@@ -19,6 +19,8 @@ BATCH_NORM = set(
 )
 AFFINE = set("mul add sub div".split())
 
+FORWARD = "forward"
+"""The path of a convolution that the network's own forward calls as a function; no module can be named so."""
 FUNCTIONAL = "functional"
 """What stands for the path of a batch norm that is no module: the network's forward calls ``F.batch_norm`` itself."""
 
@@ -59,7 +61,7 @@ def find_sites(seen: Trace, skip: set[str], shortcuts: bool) -> Sites:
     for index, node in enumerate(seen.nodes):
         is_conv = node.op == "convolution" and isinstance(node.args[0], Value)
         if is_conv or is_linear(node):
-            finder.name(index, seen.calls[node.call].path)
+            finder.name(index, seen.calls[node.call].path or FORWARD)
         if is_conv:
             finder.place(index, node)
     finder.settle_norms()

@@ -54,8 +54,9 @@ def all_open(gated: GatedNetwork) -> Iterator[None]:
 def largest_difference(result: Any, expected: Any) -> float:
     """Between the tensors of two structures, relative to the largest number in the second."""
     pairs = list(zip(tensors_in(result), tensors_in(expected), strict=True))
-    scale = max((float(b.abs().max()) for _, b in pairs if b.is_floating_point() and b.numel()), default=0.0)
-    gap = max((float((a - b).abs().max()) for a, b in pairs if b.is_floating_point() and b.numel()), default=0.0)
+    pairs = [(a, b) for a, b in pairs if (b.is_floating_point() or b.is_complex()) and b.numel()]
+    scale = max((float(b.abs().max()) for _, b in pairs), default=0.0)
+    gap = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
     return gap / max(scale, 1e-30)
 
 

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from sanp.flops import human
-from sanp.testing import CHECKS, Case, NotApplicable, check_autocast, check_network
+from sanp.testing import CHECKS, Case, NotApplicable, check_network
+from sanp.testing.handling import check_autocast
 from tests.networks.families import CLASSIFICATION, OTHER, SEGMENTATION, maker
 from tests.networks.transformers_networks import TRANSFORMERS, transformers_network
 

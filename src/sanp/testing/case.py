@@ -1,0 +1,74 @@
+"""A network under test: the original, its gated form and a batch; what a check says when it fails or has no say."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+
+from sanp.copy_network import copy_of
+from sanp.gate import gate, trace_batch
+from sanp.network import GatedNetwork
+from sanp.trace import call_with, evaluating
+
+SAME = 1e-5
+"""relative difference up to which two outputs are the same"""
+
+
+class CheckError(AssertionError):
+    """A network failed the battery; the message says which check and what was found."""
+
+
+class NotApplicable(Exception):
+    """A check has nothing to say about this network; the message is the reason."""
+
+
+class Case:
+    """One network under test: the original, its gated form, and a batch of at least two samples."""
+
+    def __init__(self, make_net: Callable[[], nn.Module], example_input: Any) -> None:
+        torch.manual_seed(0)
+        self.net = make_net()
+        _, self.batch = trace_batch(self.net, example_input)
+        self.gated = gate(self.net, example_input)
+        self.generator = torch.Generator().manual_seed(0)
+
+    @cached_property
+    def expected(self) -> Any:
+        """What the original puts out in evaluation mode."""
+        return run(self.net, self.batch)
+
+    def chosen(self) -> GatedNetwork:
+        """The gated network with random saliencies around 1, so that about half its channels are pruned.
+
+        They are the same for each sample: predicted from the features of an untrained network they would grow from
+        layer to layer beyond all bounds.
+        """
+        chosen = fresh(self.gated)
+        for layer in chosen.layers.values():
+            for parameter in layer.spm.parameters():
+                random = torch.rand(parameter.shape, generator=self.generator) + 0.5
+                parameter.data.copy_(random if parameter.dim() == 1 else torch.zeros_like(parameter))
+            layer.spm.threshold.fill_(1.0)
+        return chosen
+
+
+def fresh(gated: GatedNetwork) -> GatedNetwork:
+    """A copy that may be changed."""
+    twin = copy_of(gated)
+    assert isinstance(twin, GatedNetwork)
+    return twin
+
+
+@torch.no_grad()
+def run(network: nn.Module, batch: Any) -> Any:
+    """The output in evaluation mode."""
+    with evaluating(network):
+        return call_with(network, batch)
+
+
+def require(holds: bool, message: str) -> None:
+    """An error with this message unless it holds."""
+    if not holds:
+        raise CheckError(message)
