@@ -1,11 +1,12 @@
-"""The whole battery over every family of pytorchcv and four of transformers: writes docs/networks.md.
+"""The whole battery over every family of pytorchcv and four of transformers: the tables of docs/networks.md.
 
-Run from the repository: ``python -m tests.networks.sweep`` (an hour or two on one core), or with names of families to
-see only those. What is done is kept in runs/networks.jsonl, so that it can be stopped and started again.
+Run from the repository: ``python -m tests.networks.sweep`` (an hour on one core), or with names of families to see only
+those. What is done is a line in results/networks.jsonl, so that it can be stopped and started again; without that file
+it starts anew.
 """
 
 import gc
-import json
+import platform
 import sys
 import time
 import warnings
@@ -17,13 +18,15 @@ from typing import Any
 import torch
 
 from sanp.flops import human
+from sanp.results import append, commit, fill, read
 from sanp.testing import CHECKS, Case, NotApplicable, check_network
 from sanp.testing.handling import check_autocast
 from tests.networks.families import CLASSIFICATION, OTHER, SEGMENTATION, maker
 from tests.networks.transformers_networks import TRANSFORMERS, transformers_network
 
-DONE = Path("runs/networks.jsonl")
-TABLE = Path("docs/networks.md")
+LINES = Path("results/networks.jsonl")
+PAGE = Path("docs/networks.md")
+EVERY = [*CLASSIFICATION, *SEGMENTATION, *OTHER, *TRANSFORMERS]
 SLOW = 5e7
 """FLOPs of a network above which half precision is left out: without hardware for it, it takes minutes"""
 
@@ -41,7 +44,8 @@ BATTERY = tuple(check_autocast_of_a_light_network if each is check_autocast else
 def check(family: str) -> dict[str, Any]:
     """The battery on one family, as a line of the table."""
     make, example = transformers_network(family) if family in TRANSFORMERS else _image(*maker(family))
-    line: dict[str, Any] = {"family": family, "size": example.shape[-1]}
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    line: dict[str, Any] = {"family": family, "size": example.shape[-1], "versions": versions, "commit": commit()}
     start = time.perf_counter()
     try:
         line |= asdict(check_network(make, example, checks=BATTERY))
@@ -58,40 +62,33 @@ def main(wanted: list[str]) -> None:
     """Checks what is not done yet, then writes the table."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    every = [*CLASSIFICATION, *SEGMENTATION, *OTHER, *TRANSFORMERS]
-    done = {line["family"]: line for line in map(json.loads, DONE.read_text().splitlines())} if DONE.exists() else {}
-    DONE.parent.mkdir(exist_ok=True)
-    for family in wanted or [family for family in every if family not in done]:
-        done[family] = check(family)
-        sys.stderr.write(f"{family}: {done[family].get('failure', 'passes')}, {done[family]['seconds']} s\n")
-        with DONE.open("a") as file:
-            file.write(json.dumps(done[family]) + "\n")
+    done = by_family()
+    for family in wanted or [family for family in EVERY if family not in done]:
+        line = check(family)
+        sys.stderr.write(f"{family}: {line.get('failure', 'passes')}, {line['seconds']} s\n")
+        append(LINES, line)
         gc.collect()
-    TABLE.write_text(table([done[family] for family in every if family in done], len(every)))
+    fill(PAGE, "networks", table(by_family()))
 
 
-def table(lines: list[dict[str, Any]], every: int) -> str:
-    """The page: what passes, and for each family what is gated and what is not."""
-    passed = sum("failure" not in line for line in lines)
-    classifiers = [line for line in lines if line["family"] in CLASSIFICATION]
-    right = sum("failure" not in line for line in classifiers)
+def by_family() -> dict[str, dict[str, Any]]:
+    """The last line of each family."""
+    return {line["family"]: line for line in read(LINES)}
+
+
+def table(done: dict[str, dict[str, Any]]) -> str:
+    """How many pass, and for each family what is gated and what is not."""
+    lines = [done[family] for family in EVERY if family in done]
+    passed = [line["family"] for line in lines if "failure" not in line]
+    classifiers = [line["family"] for line in lines if line["family"] in CLASSIFICATION]
     head = [
-        "# Networks",
-        "",
-        "`sanp.testing.check_network` on one small member of each family of pytorchcv, at the smallest of a few input",
-        "sizes that it takes, and on four families of transformers. Made by `python -m tests.networks.sweep`.",
-        "",
-        f"{passed} of the {len(lines)} networks that were run pass; of the {len(classifiers)} classification families",
-        f"among them, {right}. {every - len(lines)} were not run.",
-        "",
-        "*Gated* is the share of the dense FLOPs in convolutions that have gates, their own or those of their input;",
-        "*least* is the cost with one channel open in each gated layer. Left dense: how many convolutions, and why.",
-        "Half precision (autocast) is checked on networks below 50M FLOPs.",
+        f"{len(passed)} of {len(lines)} networks pass; of the {len(classifiers)} classification families among them, "
+        f"{len(set(passed) & set(classifiers))}. {len(EVERY) - len(lines)} were not run.",
         "",
         "| family | member | input | FLOPs | convolutions | gated | least | left dense | without a rule |",
         "|---|---|---:|---:|---:|---:|---:|---|---|",
     ]
-    return "\n".join([*head, *map(row, lines)]) + "\n"
+    return "\n".join([*head, *map(row, lines)])
 
 
 def row(line: dict[str, Any]) -> str:
