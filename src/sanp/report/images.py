@@ -20,7 +20,7 @@ def write_figures(folders: list[Path], out: Path, format: str) -> list[Path]:
     """Writes every figure of these runs to a folder, with ``captions.md`` beside them."""
     if format not in FORMATS:
         raise SanpError(f"format {format!r} is not known: choose one of {', '.join(FORMATS)}, or html for the page")
-    require("figures", "kaleido")
+    require("figures", "kaleido")  # before the study of the images, which takes a while
     sources = read_sources(folders)
     charts = {} if len(sources) == 1 else {"trade": trade(sources)}
     for source in sources:
@@ -32,7 +32,7 @@ def write_figures(folders: list[Path], out: Path, format: str) -> list[Path]:
         (out / "captions.md").write_text("\n".join(captions) + "\n", encoding="utf-8")
     except OSError as error:
         raise SanpError(f"cannot write to {out} ({error.strerror}): choose another --out") from error
-    return _draw({out / f"{name}.{format}": chart for name, chart in charts.items()}, format)
+    return draw({out / f"{name}.{format}": chart for name, chart in charts.items()}, format)
 
 
 def _named(part: RunPart) -> dict[str, Chart]:
@@ -47,7 +47,9 @@ def _file_name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text)
 
 
-def _draw(charts: dict[Path, Chart], format: str) -> list[Path]:
+def draw(charts: dict[Path, Chart], format: str) -> list[Path]:
+    """Writes charts to files."""
+    require("figures", "kaleido")
     import kaleido
     from choreographer.errors import ChromeNotFoundError
 

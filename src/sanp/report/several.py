@@ -1,6 +1,7 @@
 """Several runs: accuracy against FLOPs with the Pareto front, and the table of all of them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
@@ -9,33 +10,58 @@ from sanp.report.chart import BLUE, GREY, ORANGE, Cell, Chart, Table, axis_names
 from sanp.report.source import Source
 
 
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A pruned network and the one that it came from: what they cost and how often they are right."""
+
+    name: str
+    flops: float
+    accuracy: float
+    dense_flops: float
+    dense_accuracy: float
+
+
 def trade(sources: list[Source]) -> Chart:
-    """Accuracy against FLOPs."""
-    front = pareto([(source.report.flops, source.report.accuracy) for source in sources])
+    """Accuracy against FLOPs of runs."""
+    return trade_of(
+        [
+            Point(
+                name=source.name,
+                flops=source.report.flops,
+                accuracy=source.report.accuracy,
+                dense_flops=source.report.dense_flops,
+                dense_accuracy=source.dense_accuracy,
+            )
+            for source in sources
+        ]
+    )
+
+
+def trade_of(points: list[Point]) -> Chart:
+    """Accuracy against FLOPs, with the Pareto front."""
+    front = pareto([(point.flops, point.accuracy) for point in points])
     figure = blank(420)
-    before = sorted({(source.report.dense_flops, source.dense_accuracy) for source in sources})
+    before = sorted({(point.dense_flops, point.dense_accuracy) for point in points})
     figure.add_trace(_points("before pruning", before, [""] * len(before), GREY, "diamond-open"))
-    best = [sources[index] for index in front]
+    best = [points[index] for index in front]
     figure.add_trace(
         go.Scatter(
-            x=[source.report.flops / 1e6 for source in best],
-            y=[source.report.accuracy for source in best],
+            x=[point.flops / 1e6 for point in best],
+            y=[point.accuracy for point in best],
             name="Pareto front",
             mode="lines",
             line={"color": ORANGE, "shape": "hv", "width": 2},
             hoverinfo="skip",
         )
     )
-    after = [(source.report.flops, source.report.accuracy) for source in sources]
-    figure.add_trace(_points("after", after, _labels(sources), BLUE, "circle"))
+    after = [(point.flops, point.accuracy) for point in points]
+    figure.add_trace(_points("after", after, _labels([point.name for point in points]), BLUE, "circle"))
     figure.update_xaxes(title_text="multiply-adds per image (M)", rangemode="tozero")
     figure.update_yaxes(title_text="test accuracy", tickformat=".1%")
-    said = "; ".join(
-        f"{source.name} {source.report.accuracy:.1%} at {human(source.report.flops)}" for source in sources
-    )
+    said = "; ".join(f"{point.name} {point.accuracy:.1%} at {human(point.flops)}" for point in points)
     return Chart(
         key="trade",
-        title=f"{len(front)} of {len(sources)} runs are on the front: no other is both cheaper and better",
+        title=f"{len(front)} of {len(points)} runs are on the front: no other is both cheaper and better",
         text=f"Test accuracy and multiply-adds per image: {said}. On the front: {', '.join(run.name for run in best)}.",
         figure=figure,
     )
@@ -80,9 +106,9 @@ def runs_table(sources: list[Source]) -> Table:
     return Table(headings + (("ms per image",) if timed else ()), tuple(rows))
 
 
-def _labels(sources: list[Source]) -> list[str]:
+def _labels(names: list[str]) -> list[str]:
     """Names beside the points, while there is room for them."""
-    return axis_names([source.name for source in sources]) if len(sources) <= 8 else [""] * len(sources)
+    return axis_names(names) if len(names) <= 8 else [""] * len(names)
 
 
 def _points(name: str, points: Sequence[tuple[float, float]], labels: list[str], color: str, symbol: str) -> go.Scatter:
