@@ -8,7 +8,7 @@ import pytest
 
 import sanp.run
 from sanp.backbones import BACKBONES
-from sanp.compare import compare, make_plan, read_plan
+from sanp.compare import Job, carry_out, compare, make_plan, read_plan
 from sanp.errors import SanpError
 from sanp.table import Row, read_rows, to_csv, to_latex, to_markdown, write_table
 from tests import tiny_run
@@ -143,6 +143,46 @@ def test_a_run_without_a_report_is_named(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(json.dumps({"error": 0.1}), encoding="utf-8")
     with pytest.raises(SanpError, match=r"report.json (lacks|is damaged)"):
         read_rows([tmp_path])
+
+
+def test_seconds_are_measured_where_the_engine_runs_the_network(
+    tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sanp.timed_runs.build", sanp.run.build)
+    monkeypatch.setattr("sanp.timed_runs.load_data", tiny_run.squares)
+    methods = {**SETTINGS, "methods": ["l1", "rnp", "sanp"]}
+    rows = {row.method: row for row in compare(make_plan(methods, tmp_path), tmp_path, timed=True)}
+    assert rows["rnp"].seconds is None  # the engine does not know its agent
+    assert all(0 < (rows[name].seconds or 0) < 1 for name in ("dense", "l1", "sanp"))
+    again = read_rows([tmp_path / f"tiny-digits-{method}-50" for method in ("l1", "rnp", "sanp")])
+    assert {row.method: row for row in again} == rows  # one dense row, with one time
+    assert "Seconds/image" in (tmp_path / "table.csv").read_text(encoding="utf-8").splitlines()[0]
+
+
+def carry_out_tiny(job: Job, watch: None = None) -> None:
+    """As carry_out, in a process that does not know the tiny backbone yet."""
+    tiny_run.install()
+    carry_out(job, watch)
+
+
+@pytest.mark.parametrize("kind", ["processes", "ray"])
+def test_runs_side_by_side_end_as_one_after_the_other(
+    kind: str, tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "ray":
+        pytest.importorskip("ray", reason="the extra ray is not installed")
+    else:
+        monkeypatch.setattr("sanp.side_by_side.find_spec", lambda name: None)
+    methods = {**SETTINGS, "methods": ["l1", "fbs"]}
+    alone = compare(make_plan(methods, tmp_path / "alone"), tmp_path / "alone")
+    told: list[str] = []
+    monkeypatch.setattr("sanp.compare.carry_out", carry_out_tiny)
+    both = compare(make_plan(methods, tmp_path / "both"), tmp_path / "both", workers=2, tell=told.append)
+    assert both == alone and [row.method for row in both] == ["dense", "l1", "fbs"]
+    assert sorted(told[2:]) == ["tiny-digits-fbs-50: finished", "tiny-digits-l1-50: finished"]
+    told.clear()
+    assert compare(make_plan(methods, tmp_path / "both"), tmp_path / "both", workers=2, tell=told.append) == both
+    assert all(line.endswith("finished before") for line in told) and len(told) == 3
 
 
 def test_runs_side_by_side_that_fail_are_all_named(tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ ROW/           one run folder a row; a finished one is not trained again
 table.md, table.csv, table.tex
 """
 
-import multiprocessing
 import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,10 @@ from sanp.errors import SanpError
 from sanp.methods import METHOD_CONFIGS
 from sanp.recipe import Recipe, make_recipe, merge, other_methods, read_recipe
 from sanp.run import read_run, train
+from sanp.side_by_side import side_by_side
 from sanp.stages import Progress
 from sanp.table import Row, read_rows, write_table
+from sanp.timed_runs import time_runs
 
 Tell = Callable[[str], None]
 """Takes a line to show: which row was begun, finished or found finished."""
@@ -139,18 +139,23 @@ def compare(
     folder: Path,
     *,
     workers: int = 1,
+    timed: bool = False,
     tell: Tell = lambda line: None,
     watch: Callable[[Progress], None] | None = None,
 ) -> list[Row]:
     """Carries out what is not finished, ``workers`` runs at a time, and writes the table; gives its rows.
 
     ``watch`` sees every step where there is one worker. A run that fails leaves the others going; then it is an error.
+    ``timed`` measures seconds per image, where the engine can run a network, after everything is trained.
     """
     if workers < 1:
         raise SanpError(f"workers {workers}: give at least 1")
     for jobs in (plan.dense, plan.rows):
         _carry_out(jobs, workers, tell, watch)
-    rows = read_rows([job.folder for job in plan.rows])
+    folders = [job.folder for job in plan.rows]
+    if timed:
+        time_runs(folders)
+    rows = read_rows(folders)
     for name in ("table.md", "table.csv", "table.tex"):
         write_table(rows, folder / name)
     return rows
@@ -171,14 +176,11 @@ def _carry_out(jobs: tuple[Job, ...], workers: int, tell: Tell, watch: Callable[
             tell(f"{job.folder.name}: finished")
         return
     failed: list[str] = []
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        threads = max(1, (os.cpu_count() or 1) // workers)
-        running = {pool.submit(carry_out, _with_threads(job, threads)): job for job in left}
-        for done in as_completed(running):
-            name, error = running[done].folder.name, done.exception()
-            tell(f"{name}: finished" if error is None else f"{name}: {error}")
-            if error is not None:
-                failed.append(f"{name} ({error})")
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    for job, error in side_by_side(carry_out, [_with_threads(job, threads) for job in left], workers):
+        tell(f"{job.folder.name}: finished" if error is None else f"{job.folder.name}: {error}")
+        if error is not None:
+            failed.append(f"{job.folder.name} ({error})")
     if failed:
         raise SanpError(f"{len(failed)} of {len(left)} runs did not end: {'; '.join(failed)}; compare again to go on")
 

@@ -181,8 +181,8 @@ class _Run:
 
     def _write(self, pruned: nn.Module, dense: Report, report: Report) -> None:
         """The results; the network last, for where it is the run is finished."""
-        found = {"format": FORMAT, **report.as_dict(), "dense": {"accuracy": dense.accuracy, "flops": dense.flops}}
-        write_atomically(self.folder / REPORT, lambda path: _write_text(path, json.dumps(found)))
+        before = {"accuracy": dense.accuracy, "flops": dense.flops}
+        write_report(self.folder, {"format": FORMAT, **report.as_dict(), "dense": before})
         save(pruned, self.folder / "model.safetensors")
         self.saved.clear()
 
@@ -270,6 +270,11 @@ def read_report(folder: Path) -> dict[str, Any]:
         why = f"it lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         raise SanpError(f"{path} is damaged ({why}): evaluate the run again with sanp eval {folder}") from error
     return dict(found)
+
+
+def write_report(folder: Path, found: dict[str, Any]) -> None:
+    """Writes what :func:`read_report` reads."""
+    write_atomically(folder / REPORT, lambda path: _write_text(path, json.dumps(found)))
 
 
 def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = None) -> Finished:
