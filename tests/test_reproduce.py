@@ -41,10 +41,15 @@ def test_a_scope_shortens_epochs_and_images() -> None:
 def test_rows_that_are_not_there_are_refused() -> None:
     with pytest.raises(sanp.SanpError, match="did you mean table1"):
         select(ROOT / "recipes", ["tabel1"])
+    with pytest.raises(sanp.SanpError, match="unknown row 'vgg-sanp': did you mean vgg19-sanp"):
+        select(ROOT / "recipes", ["table1"], rows=["m_cifarnet-sanp", "vgg-sanp"])
     with pytest.raises(sanp.SanpError, match="no such row"):
-        select(ROOT / "recipes", ["table1"], rows=["nothing"])
-    with pytest.raises(sanp.SanpError, match="above 0"):
-        select(ROOT / "recipes", ["table1"], scope=Scope(0))
+        select(ROOT / "recipes", ["table1"], backbone="m_cifarnet", rows=["vgg19-sanp"])
+    for scale in (0.0, float("inf"), float("nan")):
+        with pytest.raises(sanp.SanpError, match="above 0"):
+            select(ROOT / "recipes", ["table1"], scope=Scope(scale))
+    with pytest.raises(sanp.SanpError, match="at least one image"):  # and not all of them
+        select(ROOT / "recipes", ["table1"], scope=Scope(1, 0))
 
 
 def test_rows_share_their_dense_network_and_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The paper's rows, run again: a recipe a row, a results line a finished row, and from the lines the tables."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,8 +42,10 @@ class Scope:
 
     def of(self, recipe: Recipe) -> Recipe:
         """The recipe, shortened."""
-        if not self.epochs > 0:
+        if not 0 < self.epochs < math.inf:
             raise SanpError(f"epochs-scale {self.epochs}: give a factor above 0")
+        if self.images is not None and self.images < 1:
+            raise SanpError(f"limit {self.images}: give at least one image, or leave it out for all")
         fit = recipe.fit
         scaled = {
             name: max(1, round(self.epochs * getattr(fit, name)))
@@ -60,8 +63,10 @@ def select(
     scope: Scope | None = None,
 ) -> list[Row]:
     """The rows of some tables, of one backbone or of some names only."""
-    wanted = set(rows)
+    wanted, known = set(rows), {path.stem for table in TABLES for path in (recipes / table).glob("*.toml")}
     found: list[Row] = []
+    for name in sorted(wanted - known):
+        raise unknown_name("row", name, known)
     for table in tables:
         if table not in TABLES:
             raise unknown_name("table", table, TABLES)
@@ -70,7 +75,7 @@ def select(
             if backbone in (None, recipe.backbone) and (not wanted or path.stem in wanted):
                 found.append(Row(f"{table}/{path.stem}", recipe))
     if not found:
-        raise SanpError(f"no such row in {recipes}: look at the files there for the names, or leave --rows out")
+        raise SanpError(f"no such row in {recipes}: look at the files there, or leave --backbone or --rows out")
     return found
 
 
