@@ -25,7 +25,7 @@ from tests import tiny_run
 from tests.fuzz_targets import targets
 
 SECONDS = 20
-"""what a case may take; the slowest takes a tenth of one"""
+"""of processor time that a case may take, and ten times that by the clock, for a machine may have other work"""
 MEMORY = 2 * 2**30
 """bytes that all cases together may add to the process"""
 
@@ -42,25 +42,28 @@ def run_cases(numbers: range, folder: Path, note: Callable[[int], None] = lambda
     def hang(number: int, frame: FrameType | None) -> None:
         raise Hang
 
-    before = signal.signal(signal.SIGALRM, hang)
+    before = {number: signal.signal(number, hang) for number in (signal.SIGPROF, signal.SIGALRM)}
     highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         for number in numbers:
             note(number)
             dice = random.Random(number)
             target = dice.choice(dice.choice(kinds))
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.alarm(10 * SECONDS)
             try:
                 with redirect_stderr(StringIO()):
                     seen[f"{target.name} {'read' if target.run(dice) else 'refused'}"] += 1
             except (Exception, Hang) as error:
                 raise AssertionError(f"case {number} ({target.name}): {type(error).__name__}: {error}") from error
             finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
                 signal.alarm(0)
         grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - highest)
         assert grown < MEMORY, f"{grown / 2**30:.1f} GB more than at the start"
     finally:
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return seen
 
 

@@ -11,8 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from sanp import distributed
+from sanp.progress_log import read_metrics
 from sanp.rows import Rows, draw, having
+from sanp.run import read_report
 from sanp.shared_batch import SharedBatch, batch_norm
+from tests.rank_runs import difference
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,6 +58,34 @@ def test_every_rank_knows_what_spoiled_the_loss_of_one(seen: dict[str, Any]) -> 
     first, second = seen["spoiled"]
     assert first == second
     assert "nan at step 6 of stage pretrain (the images of this batch hold NaN" in first
+
+
+def test_torchrun_with_two_processes_comes_to_what_one_comes_to(tmp_path: Path) -> None:
+    fit = (
+        "--fit.pretrain-epochs",
+        "1",
+        "--fit.warmup-epochs",
+        "1",
+        "--fit.joint-epochs",
+        "2",
+        "--fit.norm-batches",
+        "2",
+    )
+    train = ["-m", "tests.tiny_sanp", "train", "--backbone", "tiny", "--batch-size", "32", "--budget", "50%", *fit]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    said = []
+    for starter, name in (([], "one"), (torchrun, "two")):
+        program = [sys.executable, *starter, *train, "--fit.precision", "fp32", "--threads", "1"]
+        program += ["--out", str(tmp_path / name)]
+        done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        said.append(done.stdout.replace(str(tmp_path / name), "RUN"))
+    assert difference(tmp_path / "one", tmp_path / "two") < 1e-5
+    one, two = (read_metrics(tmp_path / name) for name in ("one", "two"))
+    assert [line.pop("stage") for line in one] == [line.pop("stage") for line in two]
+    assert [list(line.values()) for line in two] == [pytest.approx(list(line.values()), abs=1e-5) for line in one]
+    assert read_report(tmp_path / "two")["kept"] == pytest.approx(0.5, abs=0.03)
+    assert said[1].count("run folder") == said[0].count("run folder") == 2  # one process prints
 
 
 @pytest.mark.parametrize("shape", [(6, 3, 4, 4), (6, 3)])

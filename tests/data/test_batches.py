@@ -72,6 +72,22 @@ def test_starting_in_the_middle_gives_what_the_whole_epoch_would_have_given() ->
             given.starting_at(wrong)
 
 
+def test_a_part_is_what_a_rank_would_have_been_given_and_the_whole_stays_whole() -> None:
+    split = numbered(23)
+    whole = batches(split, shuffle=True, augment=EVERYTHING, seed=5)
+    parts = [whole.part(rank, 3) for rank in range(3)]
+    ranks = [batches(split, shuffle=True, augment=EVERYTHING, seed=5, rank=rank, world=3) for rank in range(3)]
+    for part, rank in zip(parts, ranks, strict=True):
+        assert equal(list(part), list(rank))
+    together = [tuple(map(torch.cat, zip(*every, strict=True))) for every in zip(*parts, strict=True)]  # epoch 1
+    next(iter(whole))  # epoch 0, which no part has taken from it
+    assert equal(together, list(whole))  # type: ignore[arg-type]
+    with pytest.raises(SanpError, match="rank is 3 of 3"):
+        whole.part(3, 3)
+    with pytest.raises(SanpError, match="at least 9"):
+        whole.part(0, 9)
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_the_ranks_together_give_the_batches_of_one_process(world: int) -> None:
     split = numbered(30)
