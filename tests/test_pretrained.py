@@ -57,7 +57,8 @@ def test_a_shipped_network_answers_as_its_run_in_half_the_bytes(runs: Path, weig
     report = shipping.ship(runs / run, name, results=runs / "results", into=weights)
     assert sorted(path.name for path in (weights / name).iterdir()) == sorted(FILES)
     small, whole = (path / "model.safetensors" for path in (weights / name, runs / run))
-    numbers = sum(tensor.numel() for tensor in sanp.checkpoint.read(whole)[1].values() if tensor.is_floating_point())
+    kernels = [tensor for tensor in sanp.checkpoint.read(whole)[1].values() if tensor.dim() > 1]
+    numbers = sum(tensor.numel() for tensor in kernels)
     assert whole.stat().st_size - small.stat().st_size == pytest.approx(2 * numbers, rel=0.05)
     network = sanp.pretrained(name)
     assert not network.training
@@ -80,6 +81,14 @@ def test_a_network_that_half_precision_changes_is_refused_and_nothing_is_left(
     with pytest.raises(sanp.SanpError, match=r"may differ by 0\.05%; nothing was written"):
         shipping.ship(runs / "pruned", "tiny-22", results=runs / "results", into=weights)
     assert list(weights.iterdir()) == []
+
+
+def test_a_variance_beyond_half_precision_is_kept(tmp_path: Path) -> None:
+    net = tiny_run.Tiny()
+    net.features[1].running_var.fill_(1e6)  # type: ignore[operator, union-attr]
+    sanp.save(net, tmp_path / "half.safetensors", dtype=torch.float16)
+    again = sanp.load(tmp_path / "half.safetensors", tiny_run.Tiny())
+    assert again.features[1].running_var.tolist() == [1e6] * 8  # type: ignore[index, operator, union-attr]
 
 
 def test_a_run_without_a_results_line_is_not_shipped(runs: Path, weights: Path, tmp_path: Path) -> None:

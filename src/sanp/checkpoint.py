@@ -35,7 +35,7 @@ LARGEST_EXAMPLE = 8_000_000
 
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
-    """Writes a pruned or an ordinary network; ``dtype=torch.float16`` halves the file."""
+    """Writes a pruned or an ordinary network; ``dtype=torch.float16`` halves the file: kernels and matrices."""
     check_network(network)
     gated = network if isinstance(network, GatedNetwork) else None
     form = describe(network)
@@ -47,7 +47,9 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
         if name.endswith("spm.threshold") or (same in seen and tensor.numel() > 0):
             continue  # thresholds stand in the header; tied weights are written once
         seen.add(same)
-        cast = tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+        # What has one dimension is small, and a batch norm's variance may lie beyond half precision.
+        matrix = dtype is not None and tensor.is_floating_point() and tensor.dim() > 1
+        cast = tensor.to(dtype) if matrix else tensor
         tensors[name] = cast.detach().contiguous().cpu()
     gates = None if gated is None else _gates_header(gated)
     header = {"format": FORMAT, "network": type(net).__name__, "gates": gates, "form": form}
