@@ -26,7 +26,7 @@ format: setup
 setup: $(READY)
 
 # Installs only when what is to be installed has changed.
-$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/sanp/engine/native/*)
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/sanp/*/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps pytorchcv  # asks for torchvision, and does without

@@ -1,4 +1,4 @@
-"""Builds the native engine beside the package; without a working compiler the package installs without it."""
+"""Builds the native parts beside the package; without a working compiler the package installs without them."""
 
 import os
 import platform
@@ -10,6 +10,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("src/sanp/engine/native")
+TRAINING = Path("src/sanp/winograd/native/training.cpp")
 SOURCES = ["api", "execute", "place", "read", "run"]
 HEADERS = sorted(str(header) for header in NATIVE.glob("*.hpp"))
 FLAGS = [
@@ -30,27 +31,37 @@ if X86 and os.environ.get("SANP_BUILD_WIDE"):  # sixteen lanes without AVX-512, 
     KERNELS["wide"] = ["-mavx2", "-mfma", "-O1"]
 
 
+Unit = tuple[Path, list[str]]
+"""a source file and the flags of its own"""
+
+
+def units_of(ext: Extension) -> list[Unit]:
+    """What to compile: the engine's kernels once for each instruction set, the training kernels for AVX2 only."""
+    if ext.name.endswith("_training"):
+        return [(TRAINING, KERNELS["avx2"])]
+    units = [(NATIVE / f"{name}.cpp", list[str]()) for name in SOURCES]
+    return units + [(NATIVE / f"kernels_{name}.cpp", flags) for name, flags in KERNELS.items()]
+
+
 class BuildNative(build_ext):
-    """Compiles every instruction set's kernels with its own flags into one shared library without a Python ABI."""
+    """Compiles each source with its own flags into one shared library without a Python ABI."""
 
     def build_extension(self, ext: Extension) -> None:
         """Compile and link; a failure is told and leaves the portable path."""
         try:
             self._compile(ext)
         except Exception as error:
-            sys.stderr.write(f"sanp: the native engine was not built ({error}); sanp.compile will run in torch\n")
+            sys.stderr.write(f"sanp: {ext.name} was not built ({error}); torch will do its work\n")
 
     def _compile(self, ext: Extension) -> None:
         defines: list[tuple[str, str | None]] = [(f"SANP_WITH_{name.upper()}", None) for name in KERNELS]
-        units = [(name, list[str]()) for name in SOURCES]
-        units += [(f"kernels_{name}", flags) for name, flags in KERNELS.items()]
         extra = os.environ.get("SANP_CXXFLAGS", "").split()
 
-        def compiled(unit: tuple[str, list[str]]) -> list[str]:
-            name, flags = unit
+        def compiled(unit: Unit) -> list[str]:
+            source, flags = unit
             return list(
                 self.compiler.compile(
-                    [str(NATIVE / f"{name}.cpp")],
+                    [str(source)],
                     output_dir=self.build_temp,
                     macros=defines,
                     extra_postargs=[*FLAGS, *flags, *extra],
@@ -59,7 +70,7 @@ class BuildNative(build_ext):
             )
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = [name for made in pool.map(compiled, units) for name in made]
+            objects = [name for made in pool.map(compiled, units_of(ext)) for name in made]
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         self.compiler.link_shared_object(objects, str(target), extra_postargs=["-pthread", *extra], target_lang="c++")
@@ -68,7 +79,11 @@ class BuildNative(build_ext):
 # Everything is named here so that a source distribution holds it.
 EVERYTHING = sorted(str(source) for source in NATIVE.glob("*.cpp"))
 
+EXTENSIONS = [Extension("sanp.engine._native", EVERYTHING, depends=HEADERS, language="c++", optional=True)]
+if X86:
+    EXTENSIONS.append(Extension("sanp.winograd._training", [str(TRAINING)], language="c++", optional=True))
+
 setup(
-    ext_modules=[Extension("sanp.engine._native", EVERYTHING, depends=HEADERS, language="c++", optional=True)],
+    ext_modules=EXTENSIONS,
     cmdclass={"build_ext": BuildNative},
 )

@@ -1,16 +1,19 @@
-"""What gating costs in training and in evaluation: M-CifarNet's gated step over its dense step, in the same run.
+"""What gating costs in training and in evaluation, and what Winograd's convolutions save: ratios for M-CifarNet.
 
-    python benchmarks/training.py [--batch 256] [--rounds 7] [--threads 2]
+    python benchmarks/training.py [--batch 256] [--rounds 7] [--threads 2] [--write]
 
 Dense and gated steps alternate; the ratio of the medians of processor time is printed, which other work on the machine
 disturbs less than the clock's. The gated step includes recording, the cost model, the
-controller and the cost loss. Bar: at most 1.25 for both.
+controller and the cost loss. Bar: at most 1.25 for both. --write adds the figures to results/training.jsonl.
 """
 
 import argparse
+import platform
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +21,9 @@ import torch.nn.functional as F
 import sanp
 from sanp.fit import sgd
 from sanp.precision import Format
+from sanp.results import append
 
-BAR = 1.25
+RESULTS = Path(__file__).parents[1] / "results" / "training.jsonl"
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -28,12 +32,13 @@ def timed(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def main(batch: int, rounds: int, threads: int, precision: str) -> None:
+def main(batch: int, rounds: int, threads: int, precision: str, write: bool) -> None:
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     dense = sanp.backbones.build("m_cifarnet", num_classes=10)
     gated = sanp.gate(dense, torch.zeros(1, 3, 32, 32))
     format = Format(dense, precision)
+    exact = Format(dense, precision, exact=True)
     Format(gated, precision)
     x, y = format.place(torch.randn(batch, 3, 32, 32)), torch.randint(10, (batch,))
     config = sanp.FitConfig()
@@ -41,9 +46,9 @@ def main(batch: int, rounds: int, threads: int, precision: str) -> None:
     own = sgd(list(dense.parameters()), 0.01, config)
     others = [sgd(gated.backbone_parameters(), 0.01, config), torch.optim.AdamW(gated.spm_parameters(), lr=1e-3)]
 
-    def dense_step() -> None:
+    def dense_step(autocast: Callable[[], AbstractContextManager[object]] = format.autocast) -> None:
         own.zero_grad()
-        with format.autocast():
+        with autocast():
             loss = F.cross_entropy(dense(x).float(), y)
         loss.backward()
         own.step()
@@ -64,13 +69,17 @@ def main(batch: int, rounds: int, threads: int, precision: str) -> None:
             lambda: sanp.evaluate(dense, loader, precision=precision),
             lambda: sanp.evaluate(gated, loader, precision=precision),
         ),
+        "training step without and with Winograd": (lambda: dense_step(exact.autocast), dense_step),
     }
     for name, (before, after) in pairs.items():
         before(), after()
         times = [(timed(before), timed(after)) for _ in range(rounds)]
         plain, more = (statistics.median(column) for column in zip(*times, strict=True))
-        figures = f"dense {plain * 1e3:.0f} ms, gated {more * 1e3:.0f} ms, ratio {more / plain:.3f} (bar {BAR})"
-        print(f"{name} ({format.precision}): {figures}")
+        print(f"{name} ({format.precision}): {plain * 1e3:.0f} ms, {more * 1e3:.0f} ms, ratio {more / plain:.3f}")
+        if write:
+            setting = {"batch": batch, "rounds": rounds, "threads": threads, "precision": format.precision}
+            machine = {"capability": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine()}
+            append(RESULTS, {"name": name, "ratio": round(more / plain, 3), **setting, **machine})
 
 
 if __name__ == "__main__":
@@ -79,4 +88,5 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--precision", default="auto")
+    parser.add_argument("--write", action="store_true")
     main(**vars(parser.parse_args()))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sanp.accounting import Accounted, Accounting, FixedCost
 from sanp.batch import describe, explained, pair, why_not_labels
-from sanp.checked import check_network
+from sanp.checked import check_many, check_network
 from sanp.cost import CostModel, Decisions, dense_flops
 from sanp.errors import SanpError
 from sanp.gate import ungated_cost
@@ -91,9 +91,10 @@ class Report:
 def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, precision: str = "fp32") -> Report:
     """Runs a classifier, pruned or ordinary, over the loader's batches with hard gates and no noise."""
     check_network(network)
+    check_many("loader", loader, "batches of images and labels")
     tally: _Tally | None = None
     with evaluating(network), torch.no_grad():
-        format = Format(network, precision)
+        format = Format(network, precision, exact=True)
         for batch in loader:
             x, y = pair(batch)
             x, y = format.place(x), y.to(format.device)

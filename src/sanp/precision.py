@@ -6,7 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from sanp import winograd
 from sanp.errors import SanpError
+from sanp.winograd import Winograd
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -32,13 +34,17 @@ def device_of(net: nn.Module) -> torch.device:
 
 
 class Format:
-    """Runs a network in one precision: autocast for bf16; channels-last maps for float32, which are faster there."""
+    """Runs a network in one precision: autocast for bf16; channels-last maps for float32, which are faster there.
 
-    def __init__(self, net: nn.Module, precision: str) -> None:
+    ``exact`` keeps to torch's own convolutions where training would take faster ones.
+    """
+
+    def __init__(self, net: nn.Module, precision: str, *, exact: bool = False) -> None:
         self.device = device_of(net)
         self.precision = resolve(precision, self.device)
         flat = all(parameter.dim() <= 4 for parameter in net.parameters())
         self._channels_last = self.precision == "fp32" and flat
+        self._winograd = self._channels_last and self.device.type == "cpu" and not exact
         if self._channels_last:
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -51,4 +57,4 @@ class Format:
         """The context to run a forward in."""
         if self.precision == "bf16":
             return torch.autocast(self.device.type, torch.bfloat16)
-        return nullcontext()
+        return Winograd() if self._winograd and winograd.pays() else nullcontext()
