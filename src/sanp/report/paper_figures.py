@@ -109,11 +109,14 @@ def activations(line: Line) -> Chart:
 def channel_types(line: Line) -> Chart:
     """Figure 3: never, sometimes and always pruned channels by layer."""
     chart = types(tuple(LayerReport(**layer) for layer in line["layers"]))
+    never, sometimes, always = (
+        sum(layer[kind] for layer in line["layers"]) for kind in ("never", "sometimes", "always")
+    )
     return replace(
         chart,
         key=f"fig3-{line['name'].replace('/', '-')}",
-        title=f"Figure 3: {chart.title[0].lower()}{chart.title[1:]} in {of(line)}",
-        text=f"{about(line).capitalize()}. {chart.text}",
+        title=f"Figure 3: {chart.title} in {of(line)}",
+        text=f"{about(line)}: {never:,} channels are never pruned, {sometimes:,} for some images, {always:,} always.",
     )
 
 
