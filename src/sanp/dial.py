@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sanp.batch import explained
 from sanp.binarize import TopK
+from sanp.checked import check_kind, check_many
 from sanp.errors import SanpError
 from sanp.record import record
 from sanp.saliency import PredictedSaliency
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
 
 CLOSE = 5e-4
 """near enough to the wanted share to stop"""
+FAR = 5e-3
+"""so far from it that layers are moved one by one"""
 
 
 def batches_of(images: Tensor | Iterable[Any], size: int = 250) -> list[Tensor]:
     """Batches of images alone, whatever they came with."""
     if isinstance(images, Tensor):
         return list(images.split(size))
-    return [batch[0] if isinstance(batch, tuple | list) else batch for batch in images]
+    check_many("images", images, "a tensor, or batches of one")
+    batches = [batch[0] if isinstance(batch, tuple | list) and batch else batch for batch in images]
+    for batch in batches:
+        check_kind("a batch", batch, Tensor, "a tensor of images")
+    return batches
 
 
 @torch.no_grad()
@@ -74,11 +81,36 @@ def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iter
     if not all(bool(torch.isfinite(batch).all()) for batch in batches):
         raise SanpError("the images to set the budget on hold NaN or infinity: give others")
     with explained(network, batches[0], None), evaluating(network):
-        return cost_at(_bisect(cost_at, share, start, steps))
+        tried = _bisect(cost_at, share, start, steps)
+        near = min(tried, key=lambda level: abs(tried[level] - share))
+        same = any(isinstance(layer.spm.binarize, TopK) for layer in network.layers.values())  # in every layer
+        if abs(tried[near] - share) > FAR and not same:
+            reached = _open_one_by_one(network, batches, share, tried, cost_at)
+            if abs(reached - share) < abs(tried[near] - share):
+                return reached
+        return cost_at(near)
 
 
-def _bisect(cost_at: Any, share: float, start: float, steps: int) -> float:
-    """The threshold whose cost is nearest to the share; the cost falls as the threshold rises."""
+def _open_one_by_one(network: "GatedNetwork", batches: Any, share: float, tried: Any, cost_at: Any) -> float:
+    """From the nearest cost below the share, opens one layer after the other where the share leaves room for it.
+
+    Where the images do not differ in a layer it opens all at once, and no common level may come near to the share.
+    """
+    closed = min((level for level, cost in tried.items() if cost <= share), default=max(tried))
+    opened = min(tried) - 1  # saliencies and values are of that order
+    reached = cost_at(closed)
+    for layer in network.layers.values():
+        set_level(layer.spm, opened)
+        cost = mean_cost(network, batches)
+        if cost <= share:
+            reached = cost
+        else:
+            set_level(layer.spm, closed)
+    return float(reached)
+
+
+def _bisect(cost_at: Any, share: float, start: float, steps: int) -> dict[float, float]:
+    """Levels and their costs, one of them near the share if any is; the cost falls as the level rises."""
     tried = {start: cost_at(start)}
     width = 0.05
     low = high = start  # cost_at(low) >= share >= cost_at(high) once both ends are found
@@ -96,7 +128,7 @@ def _bisect(cost_at: Any, share: float, start: float, steps: int) -> float:
         tried[middle] = cost_at(middle)
         halve = not halve
         low, high = (middle, high) if tried[middle] > share else (low, middle)
-    return min(tried, key=lambda threshold: abs(tried[threshold] - share))
+    return tried
 
 
 def _wake_untrained(network: "GatedNetwork") -> None:

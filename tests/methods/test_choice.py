@@ -58,6 +58,21 @@ def test_a_process_explores_as_the_whole_batch_would() -> None:
     assert 0 < int(wanted[25:].sum()) < 15  # both widths are among them
 
 
+def test_the_dial_opens_layers_one_by_one_where_each_changes_as_a_whole() -> None:
+    gated = D2NN().gate(SmallNet(), torch.zeros(1, 3, 8, 8), spm=SPMConfig())
+    for layer, worth in zip(gated.layers.values(), (0.3, 0.2, 0.1), strict=True):
+        layer.spm.saliency = Fixed([[0.0, worth]] * 4)
+
+    def cost(a: int, b: int, c: int) -> int:  # 64 positions 3 > a; 16 positions a > b and b > c
+        return 64 * (3 * 9 + 1) * a + 16 * (9 * a + 1) * b + 16 * (9 * b + 1) * c
+
+    # A rising price closes the last layer first: costs are those of (16, 16, 16), (16, 16, 4), (16, 4, 4), (4, 4, 4).
+    whole, images = cost(16, 16, 16), torch.zeros(4, 3, 8, 8)
+    assert gated.set_budget(cost(16, 16, 4) / whole, images) == pytest.approx(cost(16, 16, 4) / whole)
+    # Half lies between cost(16, 16, 4) = 73 % and cost(16, 4, 4) = 39 %: there is room for the last layer, at 46 %.
+    assert gated.set_budget(0.5, images) == pytest.approx(cost(16, 4, 16) / whole)
+
+
 def test_q_learning_backs_up_the_best_next_value() -> None:
     values = [torch.tensor([[1.0, 2.0]]), torch.tensor([[5.0, 3.0]]), torch.tensor([[-1.0, -2.0]])]
     rewards = torch.tensor([[-0.1, -0.2, -0.3]])
