@@ -1,8 +1,10 @@
-"""Checks that many places share: settings of the kinds that their fields say, and networks that are networks."""
+"""Checks that many places share: settings and arguments of the kinds that are wanted."""
 
 import math
+import os
 import types
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torch import nn
@@ -37,6 +39,26 @@ def _is(value: object, kind: Any) -> bool:
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return type(value) is kind
+
+
+def check_kind(name: str, value: object, kind: Any, wanted: str) -> None:
+    """Refuses an argument that is not of a kind; a bool is no number."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise SanpError(f"{name} is {value!r:.60}, a {type(value).__name__}: give {wanted}")
+
+
+def check_many(name: str, value: object, wanted: str) -> None:
+    """Refuses an argument that cannot be gone through."""
+    try:
+        iter(value)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise SanpError(f"{name} is {value!r:.60}, a {type(value).__name__}: give {wanted}") from error
+
+
+def checked_path(path: object) -> Path:
+    """The path, if it is one."""
+    check_kind("the path", path, str | os.PathLike, "text or a pathlib.Path")
+    return Path(path)  # type: ignore[arg-type]
 
 
 def check_network(network: object) -> None:
