@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import sanp
+import sanp.engine
 from sanp.recipe import make_recipe
 from sanp.run import read_report, read_run
 from tests.conftest import SmallNet, TwoConvs, coloured_squares
@@ -75,6 +77,10 @@ def dataset(labels: Tensor) -> sanp.data.Dataset:
         std=(1, 1, 1),
         augment=sanp.data.Augment(),
     )
+
+
+def batches(given: Any, mean: Any = (0, 0, 0), augment: Any = None) -> sanp.data.Batches:
+    return sanp.data.Batches(given, 8, mean=mean, std=(1, 1, 1), augment=augment)
 
 
 Case = tuple[str, Callable[[], object], str]
@@ -152,11 +158,61 @@ SETTINGS: list[Case] = [
     ("unknown setting", lambda: make_recipe({"fit": {"learning": 1}}), "unknown setting 'learning'"),
     ("another version", lambda: make_recipe({"format": 7}), "format 7, this sanp reads 1"),
 ]
+X: Any = "x"
+"""what is wanted nowhere below"""
+KINDS: list[Case] = [
+    ("build: classes", lambda: sanp.backbones.build("vgg19", num_classes=X), "num_classes is 'x', a str: give a whole"),
+    ("build: no whole number", lambda: sanp.backbones.build("vgg19", num_classes=2.5), "2.5, a float"),  # type: ignore[arg-type]
+    ("build: size", lambda: sanp.backbones.build("vgg19", num_classes=9, image_size=X), "image_size is 'x'"),
+    ("build: name", lambda: sanp.backbones.build([], num_classes=9), "give one of m_cifarnet"),  # type: ignore[arg-type]
+    ("method_named", lambda: sanp.methods.method_named([]), "a list: give a name"),  # type: ignore[arg-type]
+    ("gate: skip", lambda: sanp.gate(SmallNet(), EXAMPLE, skip=3), "give a list of names or patterns"),  # type: ignore[arg-type]
+    ("gate: shortcuts", lambda: sanp.gate(SmallNet(), EXAMPLE, shortcuts=X), "give true or false"),
+    ("record", lambda: sanp.record(X), "'x' is a str: give a network"),
+    ("compile", lambda: sanp.compile(X, EXAMPLE), "'x' is a str: give a network"),
+    ("compile: example", lambda: sanp.compile(gated(), X), "holds no tensor"),
+    ("latency_table", lambda: sanp.engine.latency_table(X, IMAGES), r"give what sanp\.gate returned"),
+    ("latency_table: images", lambda: sanp.engine.latency_table(gated(), X), "give a tensor of images"),
+    ("export", lambda: sanp.export(X, "x.onnx", EXAMPLE), "'x' is a str: give a network"),
+    ("export: path", lambda: sanp.export(gated(), 3, EXAMPLE), "the path is 3, a int"),
+    ("export: example", lambda: sanp.export(gated(), "x.onnx", X), "must be one tensor"),
+    ("save: path", lambda: sanp.save(gated(), 3), "the path is 3, a int"),  # type: ignore[arg-type]
+    ("save: dtype", lambda: sanp.save(gated(), "x.safetensors", dtype=torch.int8), "give a kind of floating point"),
+    ("load: path", lambda: sanp.load(None, SmallNet()), "the path is None"),  # type: ignore[arg-type]
+    ("evaluate: loader", lambda: sanp.evaluate(gated(), 3), "loader is 3, a int: give batches"),  # type: ignore[arg-type]
+    ("fit: loader", lambda: sanp.fit(gated(), 3, "50%"), "give a loader that knows"),  # type: ignore[arg-type]
+    ("fit: config", lambda: sanp.fit(gated(), [], "50%", config={"lr": 1}), r"a dict: give a sanp\.FitConfig"),  # type: ignore[arg-type]
+    ("fit: loss", lambda: sanp.fit(gated(), [], "50%", loss=X), "give a function of output and target"),
+    ("fit: teacher", lambda: sanp.fit(gated(), [], "50%", teacher=X), "teacher is 'x', a str: give a network"),
+    ("Budget: network", lambda: sanp.Budget(X, "50%"), "give Budget what sanp.gate returned"),
+    ("Budget: objective", lambda: sanp.Budget(gated(), "50%", objective=X), r"give a sanp\.ObjectiveConfig"),
+    ("Budget: controller", lambda: sanp.Budget(gated(), "50%", controller=X), r"give a sanp\.ControllerConfig"),
+    ("Budget: gates", lambda: sanp.Budget(gated(), "50%").loss(X), r"give what .with sanp\.record"),
+    ("Budget: no gates", lambda: sanp.Budget(gated(), "50%").loss({}), "no gates were recorded"),
+    ("dial: images", lambda: gated().set_budget("50%", 3), "images is 3, a int"),  # type: ignore[arg-type]
+    ("dial: a batch", lambda: gated().set_budget("50%", [X]), "give a tensor of images"),
+    ("load data", lambda: sanp.data.load(3), "unknown data set 3"),  # type: ignore[arg-type]
+    ("load data: root", lambda: sanp.data.load("cifar10", root=3), "the path is 3"),  # type: ignore[arg-type]
+    ("load data: size", lambda: sanp.data.load("digits", size=X), "give a number of pixels"),
+    ("load data: limit", lambda: sanp.data.load("digits", limit=X), "give how many"),
+    ("Split", lambda: sanp.data.Split(X, LABELS), "give a uint8 tensor"),
+    ("Split: grey and alpha", lambda: sanp.data.Split(torch.zeros(2, 2, 8, 8).byte(), LABELS[:2]), "1 or 3 channels"),
+    ("Batches", lambda: batches(X), r"split is a str: give a sanp\.data\.Split"),
+    ("Batches: mean", lambda: batches(split(IMAGES, LABELS), mean=3), "mean is 3, a int"),
+    ("Batches: means", lambda: batches(split(IMAGES, LABELS), mean="abc"), "a value of mean is 'a'"),
+    ("Batches: augment", lambda: batches(split(IMAGES, LABELS), augment=X), r"give a sanp\.data\.Augment"),
+    ("Dataset: train", lambda: replace(dataset(LABELS % 3), train=X), "train is a str"),
+    ("Dataset: augment", lambda: replace(dataset(LABELS % 3), augment=X), r"give a sanp\.data\.Augment"),
+    ("Dataset: classes", lambda: replace(dataset(LABELS % 3), classes=3), "classes is 3"),  # type: ignore[arg-type]
+    ("Augment", lambda: sanp.data.Augment(translate=X), "give a number of pixels"),
+    ("get data", lambda: sanp.data.get(3), "unknown data set 3"),  # type: ignore[arg-type]
+    ("list data", lambda: sanp.data.describe(3), "the path is 3"),  # type: ignore[arg-type]
+]
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
-    [pytest.param(call, words, id=name) for name, call, words in BUDGETS + DATA + NETWORKS + SETTINGS],
+    [pytest.param(call, words, id=name) for name, call, words in BUDGETS + DATA + NETWORKS + SETTINGS + KINDS],
 )
 def test_it_is_refused_with_what_to_do(call: Callable[[], object], words: str) -> None:
     with pytest.raises(sanp.SanpError, match=words):

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sanp.budget import Amount
-from sanp.checked import check_network
+from sanp.checked import check_network, checked_path
 from sanp.errors import SanpError
 from sanp.methods import method_named
 from sanp.methods.forms import describe, rebuild
@@ -37,6 +37,9 @@ LARGEST_EXAMPLE = 8_000_000
 def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
     """Writes a pruned or an ordinary network; ``dtype=torch.float16`` halves the file: kernels and matrices."""
     check_network(network)
+    path = checked_path(path)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise SanpError(f"dtype is {dtype!r}: give a kind of floating point, as torch.float16")
     gated = network if isinstance(network, GatedNetwork) else None
     form = describe(network)
     net: nn.Module = network if gated is None and form is None else network.net  # type: ignore[assignment]
@@ -53,7 +56,7 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
         tensors[name] = cast.detach().contiguous().cpu()
     gates = None if gated is None else _gates_header(gated)
     header = {"format": FORMAT, "network": type(net).__name__, "gates": gates, "form": form}
-    write_atomically(Path(path), lambda temporary: save_file(tensors, temporary, {KEY: json.dumps(header)}))
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, {KEY: json.dumps(header)}))
 
 
 def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None) -> nn.Module:
@@ -63,7 +66,7 @@ def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None
     only if the network was pruned with an example that held more than tensors.
     """
     check_network(net)
-    header, tensors = read(path)
+    header, tensors = read(checked_path(path))
     if header.form is not None:
         return _load_form(path, net, header.form, tensors, example_input)
     if header.gates is None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from sanp.checked import check_network, checked_path
 from sanp.engine.gates import Unsupported
 from sanp.engine.segments import cut
 from sanp.errors import SanpError
@@ -29,6 +30,8 @@ def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynam
     the images of a batch go through one after the other (ONNX's Scan). Without, pruned channels are computed and
     multiplied by zero: for runtimes that refuse weights that are not constant. Needs the extra ``onnx``.
     """
+    check_network(network)
+    path = checked_path(path)
     for needed in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(needed) is None:
             raise SanpError(f'{needed} is not installed: export needs it; pip install "sanp[onnx]"')
@@ -36,7 +39,6 @@ def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynam
 
     if not isinstance(example_input, Tensor) or example_input.dim() < 2 or len(example_input) == 0:
         raise SanpError("example_input must be one tensor of at least one sample: a file has one input")
-    path = Path(path)
     if not path.parent.is_dir():
         raise SanpError(f"{path} cannot be written: the folder {path.parent} does not exist; make it first")
     network = copy.deepcopy(network).cpu().eval().requires_grad_(False)

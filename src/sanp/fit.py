@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sanp.budget import ControllerConfig
+from sanp.checked import check_kind
 from sanp.config import FitConfig
 from sanp.distributed import same_everywhere
 from sanp.errors import SanpError
@@ -30,6 +31,8 @@ from sanp.stages import Loader, Outcome, Progress, Stage, Tuned, steps_in, tuned
 TaskLoss = Callable[[Any, Any], Tensor]
 """Output and target to a loss."""
 
+TASK_SETTINGS = {"config": FitConfig, "spm": SPMConfig, "objective": ObjectiveConfig, "controller": ControllerConfig}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -45,6 +48,12 @@ class Task:
     """output and target to a loss; cross entropy if not given"""
     teacher: nn.Module | None = None
     """what to distill from; the network as it stands before it is pruned if not given"""
+
+    def __post_init__(self) -> None:
+        for name, kind in TASK_SETTINGS.items():
+            check_kind(name, getattr(self, name), kind, f"a sanp.{kind.__name__}")
+        check_kind("loss", self.loss, Callable | None, "a function of output and target")
+        check_kind("teacher", self.teacher, nn.Module | None, "a network")
 
     def example(self) -> Tensor:
         """One image, as the loader gives it."""

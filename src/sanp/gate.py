@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from sanp.checked import check_network
+from sanp.checked import check_kind, check_many, check_network
 from sanp.copy_network import copy_of
 from sanp.cost import CostModel
 from sanp.errors import SanpError, unknown_name
@@ -42,6 +43,8 @@ def gate(
 ) -> GatedNetwork:
     """A copy of ``net`` with an SPM in every convolution that can have one; ``net`` is left as it was.
 
+    Only layers of it that are still lazy get their shapes from the example, as in any first forward.
+
     ``example_input`` is a tensor, a tuple of arguments or a dict of keywords. ``skip`` takes module names or glob
     patterns; ``shortcuts=False`` leaves 1x1 shortcut convolutions dense. What is left dense is listed in ``skipped``
     of the result with the reason.
@@ -49,10 +52,13 @@ def gate(
     check_network(net)
     if not isinstance(spm, SPMConfig | None):
         raise SanpError(f"spm is a {type(spm).__name__}: give a sanp.SPMConfig")
+    check_kind("shortcuts", shortcuts, bool, "true or false")
     net = unwrapped(net)
     if isinstance(net, GatedNetwork) or any(isinstance(module, GatedConv) for module in net.modules()):
         raise SanpError("this network is gated already: give the original, or use the gated one as it is")
     spm = spm or SPMConfig()
+    if any(map(is_lazy, [*net.parameters(), *net.buffers()])):
+        trace(net, example_input)  # its first forward, which gives lazy layers their shapes
     net = copy_of(net)
     if not any(True for _ in net.children()):
         net = nn.Sequential(net)  # a single layer: its gated form needs a place to stand
@@ -126,6 +132,7 @@ def _origin(example: Any, spm: SPMConfig, skip: tuple[str, ...], shortcuts: bool
 def _skipped_by_name(net: nn.Module, patterns: Sequence[str]) -> set[str]:
     if isinstance(patterns, str):
         raise SanpError(f"skip={patterns!r} is one string: give a list of names or patterns, as skip=[{patterns!r}]")
+    check_many("skip", patterns, "a list of names or patterns")
     names = [name for name, _ in net.named_modules() if name]
     found: set[str] = set()
     for pattern in patterns:

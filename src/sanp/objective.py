@@ -11,7 +11,7 @@ from torch import Tensor
 from sanp import distributed
 from sanp.binarize import saturating_sigmoid
 from sanp.budget import BudgetController, ControllerConfig, parse_budget
-from sanp.checked import check_fields
+from sanp.checked import check_fields, check_kind
 from sanp.cost import CostModel
 from sanp.errors import SanpError, unknown_name
 from sanp.network import GatedNetwork
@@ -107,6 +107,9 @@ class Budget:
         network = getattr(network, "module", network)
         if not isinstance(network, GatedNetwork):
             raise SanpError(f"{type(network).__name__} is not gated: give Budget what sanp.gate returned")
+        check_kind("objective", objective, ObjectiveConfig | None, "a sanp.ObjectiveConfig")
+        check_kind("controller", controller, ControllerConfig | None, "a sanp.ControllerConfig")
+        check_kind("steps", steps, int | None, "a whole number")
         self.controller = BudgetController(network.share(budget), controller or ControllerConfig())
         network.budget = parse_budget(budget)
         self.config = objective or ObjectiveConfig()
@@ -131,6 +134,7 @@ class Budget:
 
     def loss(self, gates: Mapping[str, Gates]) -> Tensor:
         """λ times the penalty of what was recorded; counts as one step."""
+        check_kind("gates", gates, Mapping, "what `with sanp.record(gated) as gates` gave")
         if not gates:
             raise SanpError("no gates were recorded: run the gated network inside `with sanp.record(gated) as gates`")
         decisions = {name: gate.decision for name, gate in gates.items()}

@@ -1,7 +1,7 @@
 """What every SPM decided in one forward, given to whoever asks for it; nothing stays in the model afterwards."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from sanp.checked import check_network
 from sanp.errors import SanpError
 
 
@@ -116,15 +117,19 @@ def unwrapped(network: nn.Module) -> nn.Module:
             return network
 
 
-@contextmanager
-def record(network: nn.Module) -> Iterator[Mapping[str, Gates]]:
+def record(network: nn.Module) -> AbstractContextManager[Mapping[str, Gates]]:
     """Collects the gates of the last forward of ``network`` inside the block: layer name to :class:`Gates`.
 
     A network wrapped for data-parallel training or compilation may be given as it is.
     """
-    inner = unwrapped(network)
+    check_network(network)
+    return _listening(unwrapped(network))
+
+
+@contextmanager
+def _listening(network: nn.Module) -> Iterator[Mapping[str, Gates]]:
     recording = Recording()
-    token = _listeners.set((*_listeners.get(), (inner, recording)))
+    token = _listeners.set((*_listeners.get(), (network, recording)))
     try:
         yield recording
     finally:

@@ -7,6 +7,7 @@ from torch import nn
 from sanp.backbones.m_cifarnet import MCifarNet
 from sanp.backbones.resnet18 import ResNet18
 from sanp.backbones.vgg19 import VGG19
+from sanp.checked import check_kind
 from sanp.errors import SanpError, unknown_name
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
@@ -18,6 +19,9 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
 
 def build(name: str, *, num_classes: int, image_size: int = 32) -> nn.Module:
     """A fresh backbone by name, with Kaiming's initialisation as PyTorch gives it."""
+    check_kind("name", name, str, f"one of {', '.join(BACKBONES)}")
+    check_kind("num_classes", num_classes, int, "a whole number")
+    check_kind("image_size", image_size, int, "a whole number")
     if name not in BACKBONES:
         raise unknown_name("backbone", name, BACKBONES)
     if num_classes < 2:

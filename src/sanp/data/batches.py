@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sanp.checked import check_kind, check_many
 from sanp.data.augment import Augment, Changes, cut, draw, move
-from sanp.data.split import Examples
+from sanp.data.split import Examples, check_examples
 from sanp.errors import SanpError
 
 
@@ -34,6 +35,8 @@ class Batches:
         rank: int = 0,
         world: int = 1,
     ) -> None:
+        check_examples("split", split)
+        check_kind("augment", augment, Augment | None, "a sanp.data.Augment")
         _check_counts(len(split), batch_size, seed, drop_last, rank, world)
         channels, height, width = split.shape
         if augment is not None:
@@ -110,6 +113,10 @@ def _generator(seed: int, *epoch: int) -> torch.Generator:
 
 def _multiply_add(mean: Sequence[float], std: Sequence[float], channels: int) -> tuple[Tensor, Tensor]:
     """(x / 255 - mean) / std as x · scale + offset, (C, 1, 1) each."""
+    for name, values in (("mean", mean), ("std", std)):
+        check_many(name, values, "a number a channel")
+        for value in values:
+            check_kind(f"a value of {name}", value, int | float, "a number")
     middle, spread = torch.tensor(tuple(mean), dtype=torch.float64), torch.tensor(tuple(std), dtype=torch.float64)
     if middle.shape != (channels,) or spread.shape != (channels,):
         raise SanpError(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sanp.checked import checked_path
 from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_folder
 from sanp.data.dataset import Dataset
 from sanp.data.digits import digits_file, missing_scikit_learn, read_digits
@@ -110,7 +111,7 @@ def describe(root: Path | None = None) -> list[Entry]:
 def data_folder(root: Path | None = None) -> Path:
     """``root`` if given, else $SANP_DATA, else the user's cache folder."""
     if root is not None:
-        return Path(root)
+        return checked_path(root)
     if named := os.environ.get("SANP_DATA"):
         return Path(named).expanduser()
     import pooch  # type: ignore[import-untyped]

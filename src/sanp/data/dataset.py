@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+from sanp.checked import check_kind
 from sanp.data.augment import Augment
-from sanp.data.split import Examples, Split, chunks
+from sanp.data.split import Examples, Split, check_examples, chunks
 from sanp.errors import SanpError
 
 SAMPLE = 8192
@@ -26,6 +27,10 @@ class Dataset:
     """What suits these images: digits must not be mirrored."""
 
     def __post_init__(self) -> None:
+        check_examples("train", self.train)
+        check_examples("test", self.test)
+        check_kind("augment", self.augment, Augment, "a sanp.data.Augment")
+        check_kind("classes", self.classes, tuple | list, "a name a class")
         if self.train.shape != self.test.shape:
             raise SanpError(
                 f"{self.name}: training images are {self.train.shape}, test images {self.test.shape}: "

@@ -70,6 +70,12 @@ class Split:
         return Split(self.images[positions], self.labels[positions])
 
 
+def check_examples(name: str, given: object) -> None:
+    """Refuses what does not offer what a split does."""
+    if not all(hasattr(given, part) for part in ("labels", "shape", "read", "take", "__len__")):
+        raise SanpError(f"{name} is {describe_tensor(given)}: give a sanp.data.Split")
+
+
 def check_labels(labels: Tensor, count: int) -> None:
     """Refuse labels that do not fit ``count`` images, or that nothing can be learned from."""
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.ndim != 1:

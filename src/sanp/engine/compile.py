@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from sanp.checked import check_network
 from sanp.engine.engine import Engine, NativeStep, TorchStep
 from sanp.engine.gates import Unsupported
 from sanp.engine.library import ALGORITHMS, Unavailable, load
@@ -55,6 +56,7 @@ def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engi
 
 
 def _check_network(network: nn.Module) -> None:
+    check_network(network)
     devices = {str(parameter.device) for parameter in network.parameters()} - {"cpu"}
     if devices:
         raise SanpError(

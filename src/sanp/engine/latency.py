@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sanp.budget import LatencyTable
+from sanp.checked import check_kind
 from sanp.engine.compile import compile
 from sanp.network import GatedNetwork
 
@@ -22,6 +23,8 @@ def latency_table(
 
     ``images`` decide which channels are open where; a few dozen serve.
     """
+    check_kind("network", network, GatedNetwork, "what sanp.gate returned")
+    check_kind("images", images, Tensor, "a tensor of images")
     least = network.cost.floor_flops / network.dense_flops
     engines = []
     for share in sorted(share for share in shares if share >= least):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from sanp.checked import check_kind
 from sanp.errors import SanpError, unknown_name
 from sanp.methods.autopruner import AutoPruner, AutoPrunerConfig
 from sanp.methods.cg import CG, CGConfig
@@ -50,6 +51,7 @@ METHOD_CONFIGS: dict[str, type] = {
 
 def method_named(name: str, config: Any = None) -> Method:
     """The method of this name, with settings of its own if some are given; an unknown name is an error."""
+    check_kind("the method", name, str, "a name")
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)
     if config is None:
