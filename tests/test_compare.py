@@ -123,6 +123,8 @@ def test_a_row_takes_its_methods_section_and_the_dense_network_none(tiny: None, 
     plan = make_plan({**given, "fit": {**FIT, "dropout": 0.1}}, tmp_path)
     assert [(job.recipe.ns.highest, job.recipe.cg.groups) for job in plan.rows] == [(0.1, 4), (0.01, 2), (0.01, 4)]
     assert len(plan.dense) == 1 and plan.dense[0].recipe.fit.dropout == 0.1  # which matters in pretraining
+    with pytest.raises(SanpError, match="settings of method ns, and the method is l1"):
+        make_plan({**SETTINGS, "row": [{"method": "l1", "ns": {"highest": 0.1}}]}, tmp_path)
 
 
 def test_a_comparison_without_rows_or_with_an_unknown_method_is_an_error(tmp_path: Path) -> None:

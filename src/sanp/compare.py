@@ -61,7 +61,7 @@ def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparis
     wanted = [*({"method": method} for method in methods), *rows]
     if not wanted:
         raise SanpError(f'{where} names no row: write methods = ["fbs", "sanp"], or [[row]] for each')
-    recipes = [make_recipe(_own(merge(common, row)), where) for row in wanted]
+    recipes = [make_recipe(_row_settings(common, row), where) for row in wanted]
     dense: dict[Recipe, Path] = {}
     for recipe in recipes:
         if recipe.pretrained is None:
@@ -77,10 +77,10 @@ def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparis
     return Plan(tuple(Job(recipe, place) for recipe, place in dense.items()), tuple(jobs))
 
 
-def _own(settings: dict[str, Any]) -> dict[str, Any]:
-    """A row's settings: of the methods' sections that all rows are given, it takes its own."""
-    others = other_methods(settings.get("method", Recipe.method))
-    return {name: value for name, value in settings.items() if name not in others}
+def _row_settings(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """The common settings with the row's own on top; of the methods' common sections a row takes its own method's."""
+    others = other_methods({**common, **row}.get("method", Recipe.method))
+    return merge({name: value for name, value in common.items() if name not in others}, row)
 
 
 def dense_recipe(recipe: Recipe) -> Recipe:
