@@ -113,6 +113,7 @@ def test_accuracy_against_flops_shows_every_row_and_the_dense_network(place: Pat
     assert list(after.x) == [line["flops"] / 1e6 for line in lines]
     assert list(after.y) == [1 - line["error"] for line in lines]
     assert list(before.y) == [1 - lines[0]["dense_error"]]
+    assert [text.partition(" ")[0] for text in after.text] == ["NS", "SANP"]
 
 
 def test_a_whole_run_s_line_stands_before_a_short_one_s(tmp_path: Path) -> None:

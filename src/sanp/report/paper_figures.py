@@ -64,16 +64,19 @@ def pruning_rates(lines: list[Line]) -> Chart:
     said = []
     for line, color in zip(lines, cycle((BLUE, ORANGE, GREEN, PINK))):
         rates = [1 - layer["kept"] for layer in line["layers"]]
-        name = DATA.get(line["data"], line["data"])
+        name = str(DATA.get(line["data"], line["data"]))
+        if sum(other["data"] == line["data"] for other in lines) > 1:
+            name += f" at {line['kept']:.1%}"
         figure.add_trace(go.Bar(x=list(range(1, len(rates) + 1)), y=rates, name=name, marker_color=color))
         said.append(f"{name} from {min(rates):.0%} to {max(rates):.0%} ({about(line)})")
     figure.update_layout(showlegend=True)
     figure.update_xaxes(title_text="convolution", tickmode="linear")
     figure.update_yaxes(title_text="channels pruned", tickformat=".0%", range=[0, 1])
     first = lines[0]
+    network = of(first) if len(lines) == 1 else NAMES[first["backbone"]]
     return Chart(
         key=f"fig1a-{first['backbone']}-{first['method']}",
-        title=f"Figure 1a: how much {NAMES[first['method']]} prunes differs from layer to layer of {of(first)}",
+        title=f"Figure 1a: how much {NAMES[first['method']]} prunes differs from layer to layer of {network}",
         text=f"Share of the channels of each convolution that is pruned: {'; '.join(said)}.",
         figure=figure,
     )
@@ -157,9 +160,18 @@ def accuracy_against_flops(lines: list[Line]) -> list[Chart]:
             for line in group
         ]
         chart = trade_of(points)
+        _label(chart, points)
         key = f"trade-{data}-{backbone}" + ("" if images is None else f"-{images}")
         charts.append(replace(chart, key=key, title=f"{of(group[0])}: {chart.title}"))
     return charts
+
+
+def _label(chart: Chart, points: list[Point]) -> None:
+    """Names every point, to its right and left in turn: methods of one budget stand above each other."""
+    order = sorted(range(len(points)), key=lambda index: points[index].accuracy)
+    sides = {index: ("middle right", "middle left")[place % 2] for place, index in enumerate(order)}
+    names = [point.name for point in points]
+    chart.figure.data[-1].update(text=names, textposition=[sides[index] for index in range(len(points))])
 
 
 def of(line: Line) -> str:
