@@ -19,6 +19,7 @@ from sanp import run
 from sanp.checkpoint import save
 from sanp.errors import SanpError
 from sanp.evaluate import Report, evaluate
+from sanp.paper_tables import TABLES
 from sanp.pretrained import WEIGHTS
 from sanp.report.inputs import inputs_of, keep_inputs
 from sanp.results import read
@@ -58,8 +59,8 @@ def ship(folder: Path, name: str, *, results: Path, into: Path = WEIGHTS) -> Rep
 
 def line_of(report: dict[str, Any], results: Path, folder: Path) -> dict[str, Any]:
     """The results line that this report gave."""
-    for path in sorted(results.glob("*.jsonl")):
-        for line in read(path):
+    for file in ("dense", *TABLES):
+        for line in read(results / f"{file}.jsonl"):
             if all(line.get(key) == report[key] for key in ("error", "flops", "paper_flops", "dense_flops")):
                 return line
     raise SanpError(f"{folder} has no line in {results}: sanp reproduce adds it when the run is finished")

@@ -28,8 +28,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sanp.run.train(tiny_run.recipe(method="dense", budget="100%"), place / "dense")
         start = str(place / "dense" / "model.safetensors")
         sanp.run.train(tiny_run.recipe(pretrained=start), place / "pruned")
-        for name in ("dense", "pruned"):
-            append(place / "results" / f"{name}.jsonl", result_line(name, place / name, 1.0))
+        for file, name in (("dense", "dense"), ("table1", "pruned")):
+            line = result_line(name, place / name, 1.0)
+            append(place / "results" / f"{file}.jsonl", line)
+            append(place / "results" / "fig1.jsonl", {**line, "activation": []})  # a figure's data, with the same error
     return place
 
 
@@ -68,6 +70,7 @@ def test_a_shipped_network_answers_as_its_run_in_half_the_bytes(runs: Path, weig
     before = json.loads((runs / run / "report.json").read_text())
     assert again.accuracy == report.accuracy == pytest.approx(before["accuracy"], abs=0.0005)
     assert result_of(name)["error"] == before["error"] and result_of(name)["name"] == run
+    assert "activation" not in result_of(name)
     assert inputs_of(name)["classes"] == list(data.classes) and inputs_of(name)["mean"] == list(data.mean)
     assert str(runs) not in (weights / name / "config.toml").read_text()  # no path of this machine
 
