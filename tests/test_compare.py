@@ -1,4 +1,5 @@
 import csv
+import importlib
 import io
 import json
 from dataclasses import replace
@@ -10,6 +11,7 @@ import sanp.run
 from sanp.backbones import BACKBONES
 from sanp.compare import Job, carry_out, compare, make_plan, read_plan
 from sanp.errors import SanpError
+from sanp.side_by_side import ray_is_installed
 from sanp.table import Row, read_rows, to_csv, to_latex, to_markdown, write_table
 from tests import tiny_run
 
@@ -171,10 +173,9 @@ def carry_out_tiny(job: Job, watch: None = None) -> None:
 def test_runs_side_by_side_end_as_one_after_the_other(
     kind: str, tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "ray":
-        pytest.importorskip("ray", reason="the extra ray is not installed")
-    else:
-        monkeypatch.setattr("sanp.side_by_side.find_spec", lambda name: None)
+    if kind == "ray" and not ray_is_installed():
+        pytest.skip("the extra ray is not installed")
+    monkeypatch.setattr("sanp.side_by_side.ray_is_installed", lambda: kind == "ray")
     methods = {**SETTINGS, "methods": ["l1", "fbs"]}
     alone = compare(make_plan(methods, tmp_path / "alone"), tmp_path / "alone")
     told: list[str] = []
@@ -185,6 +186,15 @@ def test_runs_side_by_side_end_as_one_after_the_other(
     told.clear()
     assert compare(make_plan(methods, tmp_path / "both"), tmp_path / "both", workers=2, tell=told.append) == both
     assert all(line.endswith("finished before") for line in told) and len(told) == 3
+
+
+def test_a_folder_of_its_name_is_not_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    (tmp_path / "ray").mkdir()
+    assert not ray_is_installed()
+    (tmp_path / "ray" / "__init__.py").touch()
+    importlib.invalidate_caches()
+    assert ray_is_installed()
 
 
 def test_runs_side_by_side_that_fail_are_all_named(tmp_path: Path) -> None:

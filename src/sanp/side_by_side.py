@@ -17,7 +17,13 @@ Ended = tuple[Item, BaseException | None]
 
 def side_by_side(work: Callable[[Item], object], items: Sequence[Item], workers: int) -> Iterator[Ended[Item]]:
     """Does the work of each item, ``workers`` at a time; gives the items as they end."""
-    return (_on_ray if find_spec("ray") else _in_processes)(work, items, workers)
+    return (_on_ray if ray_is_installed() else _in_processes)(work, items, workers)
+
+
+def ray_is_installed() -> bool:
+    """There is such a package; a folder that happens to have its name is none."""
+    found = find_spec("ray")
+    return found is not None and found.origin is not None
 
 
 def _in_processes(work: Callable[[Item], object], items: Sequence[Item], workers: int) -> Iterator[Ended[Item]]:
