@@ -74,7 +74,7 @@ def main(steps: int = 150, budget: str = "60%", batch: int = 32) -> dict[str, fl
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     gated = sanp.gate(Detector(), torch.randn(1, 3, SIZE, SIZE))
-    optimizer = torch.optim.Adam(gated.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(gated.parameter_groups(lr=3e-3, steps=steps))
     cost = sanp.Budget(gated, budget, steps=steps)
     test = squares(64, generator)
     before = measure(gated, *test)["loss"]

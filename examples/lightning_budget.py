@@ -1,10 +1,7 @@
-"""PyTorch Lightning: a callback that adds the cost of the gates to whatever loss a module has.
+"""PyTorch Lightning: a module as one would write it, and the callback of sanp that meets the budget.
 
-Run it with ``python examples/lightning_budget.py``; it needs ``pip install lightning``.
+Run it with ``python examples/lightning_budget.py``; it needs ``pip install 'sanp[lightning]'``.
 """
-
-from contextlib import ExitStack
-from typing import Any
 
 import lightning as L
 import torch
@@ -13,47 +10,22 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import sanp
-
-
-class BudgetCallback(L.Callback):
-    """Listens to the gates of each step and adds their cost to the gradients of the module's own loss."""
-
-    def __init__(self, gated: sanp.GatedNetwork, budget: object) -> None:
-        self.gated, self.budget = gated, budget
-        self.cost: sanp.Budget | None = None
-        self._recording = ExitStack()
-        self._gates: Any = None
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.cost = sanp.Budget(self.gated, self.budget, steps=int(trainer.estimated_stepping_batches))
-
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        self._gates = self._recording.enter_context(sanp.record(self.gated))
-
-    def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
-        assert self.cost is not None
-        # Lightning's own backward follows and goes through the same SPMs.
-        self.cost.loss(self._gates).backward(retain_graph=True)
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        self._recording.close()
+from sanp.lightning import BudgetCallback
 
 
 class Classifier(L.LightningModule):
-    """A module as one would write it: nothing in it knows of gates."""
+    """A module as one would write it; its loss knows nothing of gates."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: sanp.GatedNetwork, steps: int) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.steps = net, steps
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         images, labels = batch
         return F.cross_entropy(self.net(images), labels)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=3e-3)
+        return torch.optim.Adam(self.net.parameter_groups(lr=3e-3, steps=self.steps))
 
 
 def quarters(count: int) -> TensorDataset:
@@ -77,11 +49,12 @@ def main(epochs: int = 6, budget: str = "50%") -> dict[str, float]:
     gated = sanp.gate(net, torch.randn(1, 3, 16, 16))
     train, test = quarters(512), quarters(256)
     trainer = L.Trainer(
-        max_epochs=epochs, accelerator="cpu", devices=1, logger=False, callbacks=[BudgetCallback(gated, budget)],
+        max_epochs=epochs, accelerator="cpu", devices=1, logger=False,
+        callbacks=[BudgetCallback(gated, budget, images=train.tensors[0])],
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
-    trainer.fit(Classifier(gated), DataLoader(train, batch_size=64, shuffle=True))
-    gated.set_budget(budget, train.tensors[0])
+    loader = DataLoader(train, batch_size=64, shuffle=True)
+    trainer.fit(Classifier(gated, epochs * len(loader)), loader)
     report = sanp.evaluate(gated, [(test.tensors[0], test.tensors[1])])
     return {"accuracy": report.accuracy, "kept": report.kept}
 

@@ -31,7 +31,7 @@ def main(steps: int = 60, budget: str = "50%", batch: int = 8) -> dict[str, floa
     generator = torch.Generator().manual_seed(0)
     net = unet_cityscapes(num_classes=2, in_size=(SIZE, SIZE))
     gated = sanp.gate(net, torch.randn(1, 3, SIZE, SIZE))
-    optimizer = torch.optim.Adam(gated.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(gated.parameter_groups(lr=3e-3, steps=steps))
     cost = sanp.Budget(gated, budget, steps=steps)
     for _ in range(steps):
         images, marks = squares(batch, generator)
@@ -43,17 +43,8 @@ def main(steps: int = 60, budget: str = "50%", batch: int = 8) -> dict[str, floa
         optimizer.step()
     calibration, _ = squares(64, generator)
     gated.set_budget(budget, calibration)
-    return measure(gated, *squares(64, generator))
-
-
-@torch.no_grad()
-def measure(gated: sanp.GatedNetwork, images: Tensor, marks: Tensor) -> dict[str, float]:
-    """On images it has not seen."""
-    gated.eval()
-    with sanp.record(gated) as gates:
-        right = gated(images).argmax(1) == marks
-    flops = gated.cost.per_sample({name: gate.decision for name, gate in gates.items()}).mean()
-    return {"accuracy": float(right.float().mean()), "kept": float(flops) / gated.dense_flops}
+    report = sanp.evaluate(gated, [squares(64, generator)])  # images it has not seen
+    return {"accuracy": report.accuracy, "kept": report.kept}
 
 
 if __name__ == "__main__":

@@ -57,20 +57,21 @@ def main(epochs: int = 6, budget: str = "60%") -> dict[str, float]:
     train, test = Quarters(512), Quarters(256)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
-            folder, num_train_epochs=epochs, per_device_train_batch_size=32, learning_rate=1e-3, use_cpu=True,
+            folder, num_train_epochs=epochs, per_device_train_batch_size=32, use_cpu=True,
             report_to=[], save_strategy="no", disable_tqdm=True, logging_strategy="no", remove_unused_columns=False,
         )  # fmt: skip
         steps = epochs * len(train) // 32
         trainer = GatedTrainer(
-            model=gated, args=arguments, train_dataset=train, budget=sanp.Budget(gated, budget, steps=steps)
+            model=gated,
+            args=arguments,
+            train_dataset=train,
+            budget=sanp.Budget(gated, budget, steps=steps),
+            optimizers=(torch.optim.AdamW(gated.parameter_groups(lr=3e-3, steps=steps)), None),
         )
         trainer.train()
     gated.set_budget(budget, train.images)
-    gated.eval()
-    with torch.no_grad(), sanp.record(gated) as gates:
-        right = gated(test.images).logits.argmax(1) == test.labels
-    flops = gated.cost.per_sample({name: gate.decision for name, gate in gates.items()}).mean()
-    return {"accuracy": float(right.float().mean()), "kept": float(flops) / gated.dense_flops}
+    report = sanp.evaluate(gated, [(test.images, test.labels)])
+    return {"accuracy": report.accuracy, "kept": report.kept}
 
 
 if __name__ == "__main__":

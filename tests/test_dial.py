@@ -6,7 +6,8 @@ from torch import nn
 
 import sanp
 from sanp.dial import CLOSE, batches_of, mean_cost
-from tests.networks.strangers import IMAGE, STRANGERS, block, conv
+from tests.networks.parts import IMAGE, block, conv
+from tests.networks.strangers import STRANGERS
 
 IMAGES = torch.randn(200, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 

@@ -85,3 +85,55 @@ def test_what_cannot_be_evaluated_is_refused(two_convs: nn.Module) -> None:
         sanp.evaluate(two_convs, [(images(1, 1), torch.tensor([0, 7]))])
     with pytest.raises(sanp.SanpError, match="not finite"):
         sanp.evaluate(two_convs, [(images(float("nan")), torch.tensor([0]))])
+
+
+def test_a_class_for_each_pixel_is_measured_by_pixel_and_costs_by_image() -> None:
+    net = nn.Conv2d(3, 2, 1)
+    with torch.no_grad():
+        net.weight.zero_()
+        net.bias.copy_(torch.tensor([1.0, 0.0]))  # always says 0
+    targets = torch.zeros(2, 4, 4, dtype=torch.long)
+    targets[0, 0] = 1  # 4 of 32 pixels
+    report = sanp.evaluate(net, [(images(0.0, 1.0), targets)])
+    assert report.accuracy == 28 / 32 and np.array_equal(report.confusion, [[28, 0], [4, 0]])
+    assert report.per_sample.tolist() == [16 * (3 + 1) * 2] * 2
+    with pytest.raises(sanp.SanpError, match="give a class a place"):
+        sanp.evaluate(net, [(images(0.0, 1.0), torch.tensor([0, 1]))])
+
+
+def test_an_image_of_several_rows_costs_their_mean(gated: sanp.GatedNetwork) -> None:
+    class Crops(nn.Module):
+        """Two crops of each image in the batch; a class for each image, or for each crop."""
+
+        def __init__(self, together: bool) -> None:
+            super().__init__()
+            self.net, self.together = gated.net, together
+
+        def forward(self, x: Tensor) -> Tensor:  # (N, 2, C, H, W)
+            out = self.net(x.flatten(0, 1))
+            return out.unflatten(0, (len(x), 2)).mean(1) if self.together else out
+
+    both, one = 896 + 16 * (2 + 1) * 3, 448 + 16 * (1 + 1) * 3
+    crops = torch.stack((images(1.0, 0.0), images(0.0, 0.0)))
+    for together, labels in ((True, torch.tensor([0, 1])), (False, torch.tensor([0, 1, 0, 1]))):
+        network = sanp.GatedNetwork(Crops(together), gated.cost.topology, {}, gated.origin)
+        report = sanp.evaluate(network, [(crops, labels)])
+        assert report.per_sample.tolist() == [(both + one) / 2, one]
+        assert report.confusion.sum() == len(labels)
+
+
+def test_logits_are_taken_from_an_output_object(two_convs: nn.Module) -> None:
+    class Output:
+        def __init__(self, logits: Tensor) -> None:
+            self.logits = logits
+
+    class Wrapped(nn.Module):
+        def forward(self, x: Tensor) -> Output:
+            return Output(two_convs(x))
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = two_convs
+
+    batch = [(images(0.0, 1.0, 2.0), torch.tensor([0, 1, 2]))]
+    assert sanp.evaluate(Wrapped(), batch).accuracy == sanp.evaluate(two_convs, batch).accuracy

@@ -22,6 +22,7 @@ def needs(*packages: str) -> pytest.MarkDecorator:
         ("detection", {}, 0.6),
         pytest.param("segmentation", {"steps": 25, "batch": 4}, 0.5, marks=needs("pytorchcv")),
         pytest.param("lightning_budget", {}, 0.5, marks=needs("lightning")),
+        pytest.param("transformers_trainer", {}, 0.6, marks=needs("transformers", "accelerate")),
     ],
 )
 def test_an_example_reaches_its_budget(name: str, settings: dict[str, Any], budget: float) -> None:
@@ -31,10 +32,3 @@ def test_an_example_reaches_its_budget(name: str, settings: dict[str, Any], budg
         assert result["loss"] < result["before"] / 4
     else:
         assert result["accuracy"] > 0.9  # nothing but background would be 0.75 of the pixels, chance 0.25 of the images
-
-
-@pytest.mark.filterwarnings("ignore")
-@needs("transformers", "accelerate")
-def test_the_trainer_of_transformers_learns_and_saves() -> None:
-    result = runpy.run_path(str(EXAMPLES / "transformers_trainer.py"))["main"]()
-    assert result["accuracy"] > 0.6 and result["kept"] < 0.8

@@ -18,7 +18,9 @@ from sanp.testing.truth import (
     check_open_gates_change_nothing,
     check_pruned_channels_are_zero,
 )
-from tests.networks.strangers import IMAGE, STRANGERS, Blur, Net, OwnNorm, block, conv, listed
+from tests.networks.forwards import listed
+from tests.networks.parts import IMAGE, Blur, Net, OwnNorm, block, conv
+from tests.networks.strangers import STRANGERS
 
 CHECKS = (
     check_open_gates_change_nothing,

@@ -6,7 +6,7 @@ from torch import nn
 
 import sanp
 from sanp.inspect_network import inspect_network
-from tests.networks.strangers import IMAGE, Net, block, conv
+from tests.networks.parts import IMAGE, Net, block, conv
 
 
 def inverted() -> nn.Module:

@@ -13,7 +13,7 @@ from sanp.propagate import Propagation
 from sanp.rules import RULES
 from sanp.step import constant_along, joined_along
 from sanp.trace import Trace, trace
-from tests.networks.strangers import Net, conv
+from tests.networks.parts import Net, conv
 
 NOT_OPERATORS = {"to", "contiguous", "dropout", "alpha_dropout", "feature_dropout"}  # seen only by their parts
 ARGUMENTS: dict[str, tuple[Any, ...]] = {

@@ -8,7 +8,7 @@ from torch import nn
 
 import sanp
 from sanp.record import Gates, Recording, running, unwrapped
-from tests.networks.strangers import IMAGE, block, conv
+from tests.networks.parts import IMAGE, block, conv
 
 
 def gated() -> sanp.GatedNetwork:

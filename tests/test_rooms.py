@@ -16,7 +16,7 @@ ROOMS = [
     "precision schedule config nonfinite shared_batch data_parallel stages freeze finish fit",
     "methods cut",
     "evaluate checkpoint",
-    "nonzero testing pretrained",
+    "nonzero testing lightning pretrained",
     "engine export",
     "options recipe lock resume progress_log run results table side_by_side timed_runs compare stopwatch paper_tables "
     "channel_use figure_lines report reproduce display commands cli",

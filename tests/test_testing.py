@@ -15,7 +15,8 @@ from sanp.nonzero import count, nonzero_channels
 from sanp.testing import CHECKS, CheckError, check_network
 from sanp.testing.truth import check_cost_is_what_is_left
 from tests.networks.families import CLASSIFICATION, maker
-from tests.networks.strangers import IMAGE, STRANGERS, block, conv
+from tests.networks.parts import IMAGE, block, conv
+from tests.networks.strangers import STRANGERS
 from tests.networks.transformers_networks import TRANSFORMERS, transformers_network
 
 SAMPLE = (

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sanp.errors import SanpError
 from sanp.trace import ALIASED, WRITTEN, Trace, Value, call_with, evaluating, tensors_in, trace
-from tests.networks.strangers import Found, Net, conv
+from tests.networks.parts import Found, Net, conv
 
 X = torch.randn(2, 3, 4, 4)
 

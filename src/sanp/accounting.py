@@ -57,15 +57,11 @@ class Accounted(Protocol):
 
 
 @dataclass(frozen=True)
-class FixedCost:
-    """The cost of a network that does the same for every image."""
+class OfDense:
+    """What a count that is not by gates takes from the dense network: its convolutions, its cost, how layers add up."""
 
     dense: CostModel
     """of the network before anything was taken out of it"""
-    flops: Mapping[str, float]
-    """layer name to what is left of its FLOPs; a layer that is not named is dense"""
-    open: Mapping[str, Tensor]
-    """layer name to 0/1 for each channel of the dense layer (C_out,)"""
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -78,17 +74,31 @@ class FixedCost:
         return self.dense.dense_flops
 
     def per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
+        """FLOPs of each layer for each sample (N or 1,)."""
+        raise NotImplementedError
+
+    def per_sample(self, decisions: Decisions) -> Tensor:
+        """FLOPs of each sample (N or 1,)."""
+        return torch.stack(torch.broadcast_tensors(*self.per_layer(decisions).values())).sum(0)
+
+    def paper_per_sample(self, decisions: Decisions) -> Tensor:
+        """No channel is pruned by a gate, so both counts are the same."""
+        return self.per_sample(decisions)
+
+
+@dataclass(frozen=True)
+class FixedCost(OfDense):
+    """The cost of a network that does the same for every image."""
+
+    flops: Mapping[str, float]
+    """layer name to what is left of its FLOPs; a layer that is not named is dense"""
+    open: Mapping[str, Tensor]
+    """layer name to 0/1 for each channel of the dense layer (C_out,)"""
+
+    def per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
         """The same for every sample: (1,) each."""
         left = {layer.name: self.flops.get(layer.name, float(dense_flops(layer))) for layer in self.layers}
         return {name: torch.tensor([flops], dtype=torch.float64) for name, flops in left.items()}
-
-    def per_sample(self, decisions: Decisions) -> Tensor:
-        """The same for every sample: (1,)."""
-        return torch.stack(list(self.per_layer(decisions).values())).sum(0)
-
-    def paper_per_sample(self, decisions: Decisions) -> Tensor:
-        """Without gates both counts are the same."""
-        return self.per_sample(decisions)
 
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
         """The channels that are left: (1, C_out)."""

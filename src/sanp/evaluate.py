@@ -89,7 +89,11 @@ class Report:
 
 
 def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, precision: str = "fp32") -> Report:
-    """Runs a classifier, pruned or ordinary, over the loader's batches with hard gates and no noise."""
+    """Runs a classifier, pruned or ordinary, over the loader's batches with hard gates and no noise.
+
+    It puts out (N, classes), or (N, classes, ...) for targets (N, ...) as in segmentation, or an object with such
+    ``logits``. There may be more rows than images, as for the crops of an image: accuracy is by row, cost by image.
+    """
     check_network(network)
     check_many("loader", loader, "batches of images and labels")
     tally: _Tally | None = None
@@ -101,8 +105,9 @@ def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, pre
             if tally is None:
                 tally = _Tally(_accounting(network, x[:1]))
             with explained(network, x, y), record(network) as gates, format.autocast():
-                logits = network(x)
-            tally.add(logits, y, {name: gate.decision for name, gate in gates.items()})
+                output = network(x)
+            decisions = {name: gate.decision for name, gate in gates.items()}
+            tally.add(getattr(output, "logits", output), y, decisions, images=len(x))
     if tally is None:
         raise SanpError("the loader to evaluate on is empty: give at least one batch")
     return tally.report(network.overhead_flops if isinstance(network, Accounted) else 0)
@@ -112,6 +117,18 @@ def _accounting(network: nn.Module, example: Tensor) -> Accounting:
     """What knows the network's cost: the network itself, or without a gate its plain count."""
     cost = network.cost if isinstance(network, Accounted) else ungated_cost(network, example)
     return FixedCost(cost, {}, {}) if isinstance(cost, CostModel) and not cost.gates else cost
+
+
+def _by_image(rows: Tensor, images: int) -> Tensor:
+    """(images, ...): the mean of an image's rows where a network makes several of it, one image's after another's."""
+    if rows.dim() == 0 or len(rows) == 1:
+        return rows.reshape(1, *rows.shape[1:]).expand(images, *rows.shape[1:])
+    if len(rows) % images:
+        raise SanpError(
+            f"the gates decided for {len(rows)} rows, no multiple of the {images} images: give batches whose images "
+            "take as many rows each"
+        )
+    return rows.reshape(images, -1, *rows.shape[1:]).mean(1)
 
 
 class _Tally:
@@ -125,12 +142,16 @@ class _Tally:
         self.paper = 0.0
         self.confusion: Tensor | None = None
 
-    def add(self, logits: Tensor, y: Tensor, decisions: Decisions) -> None:
+    def add(self, logits: Tensor, y: Tensor, decisions: Decisions, images: int) -> None:
         """Counts one batch."""
-        if not isinstance(logits, Tensor) or logits.dim() != 2:
+        if not isinstance(logits, Tensor) or logits.dim() < 2:
             raise SanpError(
                 f"the network gives {describe(logits)}: evaluate measures classifiers, which give (N, classes)"
             )
+        if logits.dim() > 2 and y.shape == (*logits.shape[:1], *logits.shape[2:]):
+            logits, y = logits.movedim(1, -1).flatten(0, -2), y.flatten()  # a class for each place of a map
+        elif logits.dim() > 2:
+            raise SanpError(f"the network gives {describe(logits)} for targets {describe(y)}: give a class a place")
         count, classes = logits.shape
         if (why := why_not_labels(y, count, classes)) is not None:
             raise SanpError(why)
@@ -140,11 +161,11 @@ class _Tally:
         self.confusion = cells if self.confusion is None else self.confusion + cells
         exact = {name: decision.double() for name, decision in decisions.items()}
         for name, opened in self.cost.open_outputs(exact).items():
-            self.open[name] = self.open.get(name, 0) + opened.expand(count, -1).sum(0)
+            self.open[name] = self.open.get(name, 0) + _by_image(opened, images).sum(0)
         for name, flops in self.cost.per_layer(exact).items():
-            self.layer_flops[name] = self.layer_flops.get(name, 0.0) + float(flops.expand(count).sum())
-        self.per_sample.append(self.cost.per_sample(exact).expand(count))
-        self.paper += float(self.cost.paper_per_sample(exact).expand(count).sum())
+            self.layer_flops[name] = self.layer_flops.get(name, 0.0) + float(_by_image(flops, images).sum())
+        self.per_sample.append(_by_image(self.cost.per_sample(exact), images))
+        self.paper += float(_by_image(self.cost.paper_per_sample(exact), images).sum())
 
     def report(self, overhead: int) -> Report:
         """What the sums say."""
@@ -152,7 +173,7 @@ class _Tally:
         per_sample = torch.cat(self.per_sample).cpu()
         count = len(per_sample)
         return Report(
-            accuracy=float(self.confusion.diagonal().sum()) / count,
+            accuracy=float(self.confusion.diagonal().sum()) / int(self.confusion.sum()),
             flops=float(per_sample.mean()),
             paper_flops=self.paper / count,
             dense_flops=self.cost.dense_flops,

@@ -25,7 +25,7 @@ from sanp.objective import Budget, ObjectiveConfig
 from sanp.precision import Format
 from sanp.record import record
 from sanp.schedule import Schedule, cosine, flat, step
-from sanp.spm import SPMConfig
+from sanp.spm import SPMConfig, closing_rate
 from sanp.stages import Loader, Outcome, Progress, Stage, Tuned, steps_in, tuned
 
 TaskLoss = Callable[[Any, Any], Tensor]
@@ -253,9 +253,7 @@ def sgd(parameters: list[nn.Parameter], lr: float, config: FitConfig) -> torch.o
 
 def spm_optimizer(gated: GatedNetwork, config: FitConfig, steps: int) -> Tuned:
     """AdamW without decay on a level schedule, or SGD just as the network's own."""
-    # Adam moves a saliency by up to lr a step, and a stage must be able to take one from its start at 1 to below 0.
-    # A handful of steps cannot do that at any rate that learns something: there the thresholds meet the budget.
-    lr = config.spm_lr or min(5e-2, max(3e-3, 1 / max(1, steps)))
+    lr = config.spm_lr or closing_rate(steps)
     if config.spm_optimizer == "sgd":
         return tuned(sgd(gated.spm_parameters(), lr, config), schedule(config))
     adam = torch.optim.AdamW(gated.spm_parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.0)

@@ -15,7 +15,7 @@ from sanp.errors import SanpError
 from sanp.flops import human, predictor_flops
 from sanp.gated_conv import FollowingConv, GatedConv, ScaleAfterNorm
 from sanp.record import forward_of, keep_for_backward
-from sanp.spm import SPMConfig
+from sanp.spm import SPMConfig, closing_rate
 from sanp.topology import Topology
 from sanp.trace import tensors_in
 
@@ -88,6 +88,14 @@ class GatedNetwork(nn.Module):
         """All parameters but the SPMs'."""
         own = {id(parameter) for parameter in self.spm_parameters()}
         return [parameter for parameter in self.net.parameters() if id(parameter) not in own]
+
+    def parameter_groups(self, lr: float, steps: int) -> list[dict[str, Any]]:
+        """What an optimiser of Adam's kind takes for a training loop of so many steps: the network at ``lr``, the SPMs
+        at a rate that can close a channel in that time."""
+        return [
+            {"params": self.backbone_parameters(), "lr": lr},
+            {"params": self.spm_parameters(), "lr": max(lr, closing_rate(steps)), "weight_decay": 0.0},
+        ]
 
     def share(self, budget: object) -> float:
         """A budget as a share of the dense FLOPs; one that this network cannot reach is an error."""

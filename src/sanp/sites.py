@@ -103,6 +103,8 @@ class _Finder:
             return "named in skip"
         if call.outputs != (node.outputs[0],) or len(call.inputs) != 1 or call.parent < 0:
             return "the convolution is called inside a larger module, not as a module of its own"
+        if not call.is_plain:
+            return "its module takes or gives more than one tensor"
         if sum(self.seen.nodes[i].op == "convolution" for i in range(call.first_node, call.end_node)) != 1:
             return "its module runs several convolutions"
         before, after = (self.seen.shapes[value.index] for value in (call.inputs[0], call.outputs[0]))
@@ -119,7 +121,7 @@ class _Finder:
         if len(calls) != 1 or value in self.seen.outputs:
             return None
         call = self.seen.calls[calls.pop()]
-        alone = call.inputs == (value,) and len(call.outputs) == 1 and call.parent >= 0
+        alone = call.inputs == (value,) and len(call.outputs) == 1 and call.parent >= 0 and call.is_plain
         known = isinstance(call.module, _BatchNorm | _InstanceNorm)
         return call if alone and (known or self._is_norm(call)) else None
 

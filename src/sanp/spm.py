@@ -107,6 +107,14 @@ class SPM(nn.Module):
         return decision if self.group == 1 else decision.repeat_interleave(self.group, dim=1)
 
 
+def closing_rate(steps: int) -> float:
+    """A learning rate at which Adam can take a saliency from its start at 1 to below 0 in so many steps.
+
+    A handful of steps cannot do that at any rate that learns something: there the thresholds meet the budget.
+    """
+    return min(5e-2, max(3e-3, 1 / max(1, steps)))
+
+
 def predicted_saliency(in_channels: int, out_channels: int, config: SPMConfig) -> PredictedSaliency:
     """The saliency function with the configured settings."""
     return PredictedSaliency(

@@ -200,8 +200,9 @@ def _watched(network: nn.Module, tracer: _Tracer) -> Iterator[None]:
         calls.append(ModuleCall(path, module, parent, tracer.values_in((args, kwargs)), first_node=start))
         tracer.stack.append(len(calls) - 1)
 
-    def leave(output: Any) -> None:
+    def leave(args: Any, output: Any) -> None:
         call = calls[tracer.stack.pop()]
+        call.is_plain = isinstance(output, Tensor) and bool(args) and isinstance(args[0], Tensor)
         call.outputs = tracer.values_in(output)
         call.end_node = len(tracer.trace.nodes)
 
@@ -213,7 +214,7 @@ def _watched(network: nn.Module, tracer: _Tracer) -> Iterator[None]:
             module.register_forward_pre_hook(
                 lambda module, args, kwargs, path=path: enter(path, module, args, kwargs), with_kwargs=True
             ),
-            module.register_forward_hook(lambda module, args, output: leave(output)),
+            module.register_forward_hook(lambda module, args, output: leave(args, output)),
         ]
     try:
         yield

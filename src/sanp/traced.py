@@ -63,6 +63,8 @@ class ModuleCall:
     outputs: tuple[Value, ...] = ()
     first_node: int = 0
     end_node: int = 0
+    is_plain: bool = False
+    """a tensor was its first argument and a tensor is what it gave back"""
 
 
 @dataclass

@@ -65,7 +65,13 @@ def check_unchanged(gated: GatedNetwork, example: Any, expected: Any) -> None:
     """Runs the gated network with all gates open; an error if a gate was left out or the output is another."""
     with evaluating(gated), all_open(gated):
         with record(gated) as gates:
-            result = call_with(gated, example)
+            try:
+                result = call_with(gated, example)
+            except Exception as error:
+                raise SanpError(
+                    f"{type(gated.net).__name__} does not run once it is gated ({type(error).__name__}: {error}): its "
+                    "forward asks its modules for more than to be called; name those modules in skip"
+                ) from error
         if gates.keys() != gated.cost.gates.keys():
             missing = sorted(gated.cost.gates.keys() - gates.keys()) or sorted(gates.keys() - gated.cost.gates.keys())
             raise SanpError(

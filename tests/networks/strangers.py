@@ -1,184 +1,30 @@
 """Small networks that do what strangers' networks do: every way of calling a convolution that gate must see through."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-
-class Net(nn.Module):
-    """Named modules and a forward, so that a network is a few lines."""
-
-    def __init__(self, forward: Callable[..., Any], **modules: nn.Module | nn.Parameter) -> None:
-        super().__init__()
-        for name, module in modules.items():
-            setattr(self, name, module)
-        self._forward = forward
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._forward(self, *args, **kwargs)
-
-
-class FrozenNorm(nn.Module):
-    """A batch norm that has become constants."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.register_buffer("scale", torch.rand(1, channels, 1, 1) + 0.5)
-        self.register_buffer("shift", torch.randn(1, channels, 1, 1))
-
-    def forward(self, x: Tensor) -> Any:
-        return x * self.scale + self.shift
-
-
-class NormAct(nn.BatchNorm2d):
-    """A batch norm with its activation inside, as some model zoos have."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.silu(super().forward(x))
-
-
-class OwnNorm(nn.Module):
-    """Someone's own batch norm, no subclass of PyTorch's."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.rand(channels)), nn.Parameter(torch.rand(channels))
-        self.register_buffer("mean", torch.zeros(channels))
-        self.register_buffer("var", torch.ones(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(F.batch_norm(x, self.mean, self.var, self.weight, self.bias, self.training))  # type: ignore[arg-type]
-
-
-class Standardized(nn.Conv2d):
-    """A convolution whose kernel is computed at each call, and whose padding is its own."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
-        return F.conv2d(F.pad(x, (1, 1, 1, 1)), weight)
-
-
-class Blur(nn.Module):
-    """Halves a map after smoothing it: a depthwise convolution with constants, called as a function."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        kernel = x.new_ones(x.shape[1], 1, 3, 3) / 9
-        return F.conv2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), kernel, stride=2, groups=x.shape[1])
-
-
-@dataclass
-class Found:
-    """An output that is an object."""
-
-    logits: Tensor
-    features: list[Tensor]
-
-
-def conv(inputs: int, outputs: int, kernel: int = 3, **settings: Any) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, **settings)
-
-
-def block(inputs: int, outputs: int, kernel: int = 3, **settings: Any) -> nn.Sequential:
-    return nn.Sequential(conv(inputs, outputs, kernel, bias=False, **settings), nn.BatchNorm2d(outputs), nn.ReLU())
-
-
-def chain(*between: nn.Module) -> nn.Module:
-    """A convolution, what is to be seen through, and a convolution."""
-    return nn.Sequential(conv(3, 6), *between, conv(6, 4))
-
-
-def functional_norm(n: Net, x: Tensor) -> Tensor:
-    y = F.batch_norm(n.a(x), n.norm.running_mean, n.norm.running_var, n.norm.weight, n.norm.bias, n.training)
-    return n.b(F.relu(y))  # type: ignore[no-any-return]
-
-
-def shift(n: Net, x: Tensor) -> Tensor:
-    """Writes into memory of its own, piece by piece."""
-    y, out = n.a(x), torch.zeros(len(x), 8, *x.shape[2:], dtype=x.dtype)
-    out[:, :3, 1:] = y[:, :3, :-1]
-    out[:, 3:6] = y[:, 3:]
-    return n.b(out)  # type: ignore[no-any-return]
-
-
-def in_place(n: Net, x: Tensor) -> Tensor:
-    """Changes part of a tensor through a view, and reads the whole afterwards."""
-    y = n.a(x)
-    y[:, :2] += n.c(x)[:, :2]
-    y[:, 2].mul_(0)
-    return n.b(F.relu_(y))  # type: ignore[no-any-return]
-
-
-def frames(n: Net, x: Tensor) -> Tensor:
-    """A video: frames in the batch, then pooled."""
-    y = n.b(n.a(x.flatten(0, 1)))
-    return n.fc(y.mean((2, 3)).unflatten(0, x.shape[:2]).mean(1))  # type: ignore[no-any-return]
-
-
-def folded_later(n: Net, x: Tensor) -> Tensor:
-    """Two crops of each sample go into the batch half way."""
-    y = n.a(x)
-    return n.b(torch.cat((y[..., :4], y[..., 4:])))  # type: ignore[no-any-return]
-
-
-def mixed_batch(n: Net, x: Tensor) -> Tensor:
-    """The neighbour's features are added, which are zero where the neighbour's gates are closed."""
-    y = n.a(x)
-    return n.b(y.flip(0) * 0.5) + n.c(y + y.roll(1, 0)) + n.d(y.mean(0, keepdim=True).expand_as(y))  # type: ignore[no-any-return]
-
-
-def attention(n: Net, x: Tensor) -> Tensor:
-    """Positions attend to positions: a pruned channel of the values stays zero."""
-    q, k, v = n.q(x).flatten(2), n.k(x).flatten(2), n.v(x).flatten(2)
-    weights = torch.bmm(q.transpose(1, 2), k).softmax(-1)
-    return n.out(torch.bmm(v, weights).unflatten(2, x.shape[2:]))  # type: ignore[no-any-return]
-
-
-def shuffled(n: Net, x: Tensor) -> Tensor:
-    left, right = n.a(x).chunk(2, 1)
-    y = torch.cat((left, n.b(right)), 1).unflatten(1, (2, 4)).transpose(1, 2).flatten(1, 2)
-    return n.c(y[:, torch.tensor([5, 1, 0, 7])])  # type: ignore[no-any-return]
-
-
-def excited(n: Net, x: Tensor) -> Tensor:
-    y = n.a(x)
-    return n.b(y * torch.sigmoid(n.up(F.relu(n.down(y.mean((2, 3), keepdim=True))))))  # type: ignore[no-any-return]
-
-
-def stacked(n: Net, x: Tensor) -> Tensor:
-    """Branches averaged in a dimension before the batch."""
-    return n.c(torch.stack((n.a(x), n.b(x))).mean(0))  # type: ignore[no-any-return]
-
-
-def in_a_list(n: Net, x: Tensor) -> Tensor:
-    for layer in n.order:
-        x = F.relu(layer(x))
-    return x
-
-
-def listed() -> nn.Module:
-    net = Net(in_a_list, a=conv(3, 4), b=conv(4, 4))
-    net.order = [net.a, net.b]
-    return net
-
-
-def twice(n: Net, x: Tensor) -> Tensor:
-    return n.b(F.relu(n.norm(n.a(F.relu(n.norm(n.a(x)))))))  # type: ignore[no-any-return]
-
-
-def twice_with_two_norms(n: Net, x: Tensor) -> Tensor:
-    return n.b(F.relu(n.second(n.a(F.relu(n.first(n.a(x)))))))  # type: ignore[no-any-return]
-
-
-def depthwise_twice(n: Net, x: Tensor) -> Tensor:
-    y = n.a(x)
-    return n.c(n.b(y) + n.b(F.relu(n.b(y))))  # type: ignore[no-any-return]
-
-
-IMAGE = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+from tests.networks.forwards import (
+    attention,
+    chain,
+    depthwise_twice,
+    excited,
+    folded_later,
+    frames,
+    functional_norm,
+    in_place,
+    listed,
+    mixed_batch,
+    shift,
+    shuffled,
+    stacked,
+    twice,
+    twice_with_two_norms,
+)
+from tests.networks.parts import IMAGE, Blur, Found, FrozenNorm, Net, NormAct, OwnNorm, Standardized, block, conv
 
 STRANGERS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "no batch norm, a bias": (lambda: chain(nn.ReLU()), IMAGE),

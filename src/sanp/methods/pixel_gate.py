@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sanp.cost import CostModel, Decisions, dense_flops
+from sanp.accounting import OfDense
+from sanp.cost import Decisions, dense_flops
 from sanp.errors import SanpError
 from sanp.flops import conv_flops
 from sanp.gate import ungated_cost
@@ -51,22 +52,11 @@ class PixelGate(nn.Module):
 
 
 @dataclass(frozen=True)
-class PixelCost:
+class PixelCost(OfDense):
     """The cost of a network with pixel gates; a decision is the share of a channel's pixels computed in full."""
 
-    dense: CostModel
     base: Mapping[str, int]
     """gated layer to the input channels of its base path"""
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """The convolutions of the network."""
-        return self.dense.layers
-
-    @property
-    def dense_flops(self) -> int:
-        """The cost with every pixel computed in full."""
-        return self.dense.dense_flops
 
     def per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
         """FLOPs of each layer: the base path everywhere, the rest where its gates are on."""
@@ -79,14 +69,6 @@ class PixelCost:
         always = conv_flops(layer.positions, base, layer.taps, layer.out_channels)
         rest = layer.positions * (layer.in_channels - base) * layer.taps
         return always + rest * on.sum(1)
-
-    def per_sample(self, decisions: Decisions) -> Tensor:
-        """FLOPs of each sample."""
-        return torch.stack(torch.broadcast_tensors(*self.per_layer(decisions).values())).sum(0)
-
-    def paper_per_sample(self, decisions: Decisions) -> Tensor:
-        """No channel is pruned, so both counts are the same."""
-        return self.per_sample(decisions)
 
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
         """How much of each channel is computed in full."""
