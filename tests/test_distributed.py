@@ -1,6 +1,7 @@
 """Several processes on loopback: what they come to is what one comes to, whoever is slow, dies or is asked to stop."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -60,32 +61,36 @@ def test_every_rank_knows_what_spoiled_the_loss_of_one(seen: dict[str, Any]) -> 
     assert "nan at step 6 of stage pretrain (the images of this batch hold NaN" in first
 
 
-def test_torchrun_with_two_processes_comes_to_what_one_comes_to(tmp_path: Path) -> None:
-    fit = (
-        "--fit.pretrain-epochs",
-        "1",
-        "--fit.warmup-epochs",
-        "1",
-        "--fit.joint-epochs",
-        "2",
-        "--fit.norm-batches",
-        "2",
-    )
-    train = ["-m", "tests.tiny_sanp", "train", "--backbone", "tiny", "--batch-size", "32", "--budget", "50%", *fit]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    said = []
-    for starter, name in (([], "one"), (torchrun, "two")):
-        program = [sys.executable, *starter, *train, "--fit.precision", "fp32", "--threads", "1"]
-        program += ["--out", str(tmp_path / name)]
-        done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr[-2000:]
-        said.append(done.stdout.replace(str(tmp_path / name), "RUN"))
-    assert difference(tmp_path / "one", tmp_path / "two") < 1e-5
-    one, two = (read_metrics(tmp_path / name) for name in ("one", "two"))
-    assert [line.pop("stage") for line in one] == [line.pop("stage") for line in two]
-    assert [list(line.values()) for line in two] == [pytest.approx(list(line.values()), abs=1e-5) for line in one]
-    assert read_report(tmp_path / "two")["kept"] == pytest.approx(0.5, abs=0.03)
-    assert said[1].count("run folder") == said[0].count("run folder") == 2  # one process prints
+FIT = "--fit.pretrain-epochs 2 --fit.warmup-epochs 1 --fit.joint-epochs 2 --fit.norm-batches 2 --fit.precision fp32"
+TRAIN = f"train --backbone tiny --batch-size 32 --budget 50% --threads 1 {FIT}".split()
+TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node=2".split()
+
+
+def sanp(starter: list[str], *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, *starter, "-m", "tests.tiny_sanp", *arguments]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(program, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_torchrun_comes_to_what_one_process_comes_to_also_after_a_death(tmp_path: Path) -> None:
+    one, two, dies = (str(tmp_path / name) for name in ("one", "two", "dies"))
+    alone, together = sanp([], *TRAIN, "--out", one), sanp(TORCHRUN, *TRAIN, "--out", two)
+    assert (alone.returncode, together.returncode) == (0, 0), together.stderr[-2000:]
+    assert together.stdout.count("run folder") == alone.stdout.count("run folder") == 2  # one process prints
+    assert read_report(Path(one))["kept"] == pytest.approx(0.5, abs=0.03)
+    dead = sanp(TORCHRUN, *TRAIN, "--out", dies, DIES="1")
+    assert dead.returncode == 1
+    assert "does not answer" in dead.stderr and f"go on with sanp train --resume {dies}" in dead.stderr
+    assert sanp([], "train", "--resume", dies).returncode == 0
+    wanted = read_metrics(Path(one))
+    for other in (two, dies):
+        assert difference(Path(one), Path(other)) < 1e-5
+        for line, found in zip(wanted, read_metrics(Path(other)), strict=True):
+            assert found == {"stage": line["stage"], **{key: near(line[key]) for key in line if key != "stage"}}
+
+
+def near(value: float | None) -> Any:
+    return None if value is None else pytest.approx(value, abs=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(6, 3, 4, 4), (6, 3)])

@@ -5,9 +5,14 @@ Without such a start there is one process: its rank is 0 of 1 and nothing is sen
 
 import os
 import re
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from types import FrameType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -60,10 +65,34 @@ def joined() -> Iterator[None]:
     except (RuntimeError, ValueError) as error:
         raise RankLost(f"cannot reach the other processes ({error}): check what torchrun was given") from error
     hold_group()
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+    with _Told():
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+class _Told:
+    """SIGTERM, which torchrun sends to the others as soon as one process ended: words instead of a silent end."""
+
+    def __enter__(self) -> None:
+        self._set(self._say)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._set(signal.SIG_DFL if kind is None else signal.SIG_IGN)  # on its way out, with something to say
+
+    @staticmethod
+    def _set(handler: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+    @staticmethod
+    def _say(number: int, frame: FrameType | None) -> None:
+        if sys.exc_info()[0] is None:  # else another error is on its way already
+            raise RankLost(
+                "told to end (SIGTERM), as torchrun does when another process of the run ended: "
+                "go on with sanp train --resume"
+            )
 
 
 @contextmanager
