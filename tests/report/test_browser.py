@@ -48,7 +48,7 @@ def visit(browser: "playwright.Browser", request: pytest.FixtureRequest) -> Iter
     width, scheme = request.param
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(120_000)  # of which a machine with other work may need some
     visit = Visit(page)
     page.on("console", lambda message: visit.troubles.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: visit.troubles.append(str(error)))
