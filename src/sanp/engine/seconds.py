@@ -13,7 +13,8 @@ from sanp.engine.compile import compile
 def seconds_per_image(networks: Sequence[nn.Module], images: Tensor, *, rounds: int = 30) -> list[float | None]:
     """The median of calls with one image on one thread, for each network; None where the engine cannot run all of it.
 
-    The images are taken in turn, for where the network looks at the image before it computes, each has its own time.
+    The processor's time, which on one thread is what the clock shows on a machine with nothing else to do. The images
+    are taken in turn: where gates look at the image, each has its own time.
     """
     engines = [compile(network, images[:1], threads=1) for network in networks]
     native = [number for number, engine in enumerate(engines) if engine.plan.native]
@@ -22,8 +23,8 @@ def seconds_per_image(networks: Sequence[nn.Module], images: Tensor, *, rounds: 
         for turn in range(rounds + 1):
             image = images[turn % len(images)][None]
             for number in native:
-                start = time.perf_counter()
+                start = time.process_time()
                 engines[number](image)
-                taken[number].append(time.perf_counter() - start)
+                taken[number].append(time.process_time() - start)
     medians = {number: statistics.median(times[1:]) for number, times in taken.items()}  # the first warms the caches
     return [medians.get(number) for number in range(len(engines))]
