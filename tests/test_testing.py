@@ -132,3 +132,17 @@ def test_the_independent_count_by_hand() -> None:
         net(torch.randn(1, 2, 5, 5))
     assert [float(call.flops()) for call in calls] == [9 * (2 * 9 + 1) * 4, 9 * ((1 + 1) * 1 + (2 + 1) * 1)]
     assert nonzero_channels(torch.tensor([[[0.0, 0.0], [0.0, -1.0]]])).tolist() == [[False, True]]
+
+
+def test_a_convolution_of_constants_is_no_part_of_the_cost() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features, self.project, self.last = block(3, 4), conv(2, 4, 1), conv(4, 2)
+
+        def forward(self, x: Tensor) -> Any:
+            places = torch.stack(torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")).to(x)
+            return self.last(self.features(x) + self.project(places[None]))
+
+    report = check_network(Positions, IMAGE, checks=(check_cost_is_what_is_left,))
+    assert report.convolutions == 2 and report.dense_flops == 64 * ((27 + 1) * 4 + (36 + 1) * 2)

@@ -105,8 +105,10 @@ class _Gather:
 
     def __call__(self, values: Mapping[int, Tensor]) -> Tensor:
         parts = [values[block] for block in self.blocks]
-        rows = max(len(part) for part in parts)
-        whole = parts[0] if len(parts) == 1 else torch.cat([part.expand(rows, -1) for part in parts], 1)
+        if len(parts) > 1:  # shape, not len: torch.export keeps a batch of any size only so
+            (rows,) = torch.broadcast_shapes(*(part.shape[:1] for part in parts))
+            parts = [torch.cat([part.expand(rows, -1) for part in parts], 1)]
+        (whole,) = parts
         return whole if self.order is None else whole[:, self.order.to(whole.device)]
 
 

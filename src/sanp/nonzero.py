@@ -33,6 +33,8 @@ class ConvCall:
     outputs: Tensor  # (rows, C_out)
     finite: bool
     """a feature that is no number would count as one that is not zero"""
+    total: float
+    """the sum of what it read, by which two runs can be compared"""
 
     def flops(self) -> Tensor:
         """(rows,): every group's live inputs times its live outputs."""
@@ -94,7 +96,9 @@ class CountNonZero(TorchDispatchMode):
             nothing_of_nothing = bias is None and groups == source.shape[1] > 1  # depthwise: zero in, zero out
             outputs = nonzero_channels(result) if nothing_of_nothing else torch.ones(len(result), result.shape[1])
             finite = bool(torch.isfinite(source).all())
-            self.calls.append(ConvCall(weight.shape, positions, groups, nonzero_channels(source), outputs, finite))
+            total = float(source.double().sum())
+            live = nonzero_channels(source)
+            self.calls.append(ConvCall(weight.shape, positions, groups, live, outputs, finite, total))
         return result
 
 
@@ -125,6 +129,7 @@ SMOOTH: dict[str, Callable[[Any], Tensor]] = {
     "clamp": lambda args: _within(args, *_bounds(args, None, None)),
     "clamp_min": lambda args: _within(args, args[1], None),
     "hardswish": lambda args: F.silu(args[0]),
+    "gelu": lambda args: F.silu(args[0]),  # 1 + erf(x) rounds to 0 below -8
     "hardsigmoid": lambda args: torch.sigmoid(args[0]),
     "hardshrink": lambda args: args[0].clone(),
     "softshrink": lambda args: args[0].clone(),
