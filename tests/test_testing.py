@@ -100,15 +100,18 @@ def test_a_layer_that_does_not_do_as_it_says_is_found(
 
 
 def test_kernels_that_do_not_learn_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def frozen() -> nn.Module:
-        net = chain()
-        for module in net.modules():
-            if isinstance(module, nn.Conv2d):
-                module.weight.requires_grad_(False)
-        return net
-
+    features = GatedConv.features
+    monkeypatch.setattr(GatedConv, "features", lambda self, x: features(self, x).detach())
     with pytest.raises(CheckError, match="check_training_step: training changes no kernel"):
-        check_network(frozen, IMAGE)
+        check_network(lambda: nn.Sequential(block(3, 4), conv(4, 2)), IMAGE)
+
+
+def test_kernels_that_are_frozen_by_choice_pass() -> None:
+    def frozen() -> nn.Module:
+        net = nn.Sequential(block(3, 4), conv(4, 2))
+        return net.requires_grad_(False)
+
+    assert check_network(frozen, IMAGE).gated == 2
 
 
 def test_a_network_that_draws_random_numbers_is_passed_over_where_it_must_be() -> None:

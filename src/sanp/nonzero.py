@@ -1,7 +1,8 @@
 """A count of FLOPs that knows nothing of gates or traces: runs a network and looks which channels are not zero.
 
 Every channel that is zero by chance would spoil the count. So it runs in double precision on random weights, and
-activations that cut numbers off are replaced by ones that are zero at zero only.
+activations that cut numbers off are replaced by ones that are zero at zero only, differences by sums: x - mean(x) is
+zero where x is the same everywhere, which no count by channels can know.
 """
 
 from collections.abc import Callable, Iterator
@@ -129,6 +130,7 @@ SMOOTH: dict[str, Callable[[Any], Tensor]] = {
     "clamp": lambda args: _within(args, *_bounds(args, None, None)),
     "clamp_min": lambda args: _within(args, args[1], None),
     "hardswish": lambda args: F.silu(args[0]),
+    "sub": lambda args: args[0] + args[1],
     "gelu": lambda args: F.silu(args[0]),  # 1 + erf(x) rounds to 0 below -8
     "hardsigmoid": lambda args: torch.sigmoid(args[0]),
     "hardshrink": lambda args: args[0].clone(),
