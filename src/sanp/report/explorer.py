@@ -19,7 +19,7 @@ from sanp.report.inputs import inputs_of, keep_inputs
 from sanp.report.look import Onlooker, Seen
 from sanp.report.settings import Setting, measure, move
 
-MEASURED_ON = 64
+MEASURED_ON = 32
 """test images that the cost of a setting is measured on"""
 
 Pixels = npt.NDArray[np.uint8]

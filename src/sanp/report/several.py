@@ -118,7 +118,7 @@ def _points(name: str, points: Sequence[tuple[float, float]], labels: list[str],
         text=labels,
         name=name,
         mode="markers+text",
-        textposition="bottom center",
+        textposition="top center",  # the front comes from below and leaves to the right
         marker={"color": color, "size": 10, "symbol": symbol},
         cliponaxis=False,
         hovertemplate="%{text} %{x:,.1f}M, %{y:.2%}<extra>" + name + "</extra>",
