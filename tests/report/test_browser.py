@@ -170,7 +170,7 @@ def explored(folder: Path, visit: Visit) -> Iterator[Visit]:
 def test_the_slider_changes_the_cost(explored: Visit, tmp_path: Path) -> None:
     page = explored.page
     before = page.inner_text("#cost")
-    page.get_by_role("slider").focus()
+    page.get_by_role("slider", name="mean cost, of the dense network's").focus()
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
     page.wait_for_function("document.querySelector('#budget-text').textContent.startsWith('Set to')")
@@ -190,7 +190,7 @@ def test_an_image_is_picked_and_another_is_dropped(explored: Visit, tmp_path: Pa
     page.wait_for_function(f"document.querySelector('#picture').alt.startsWith('{name},')")
     path = tmp_path / "own.png"
     Image.fromarray(tiny_run.squares().test.images[0].numpy().transpose(1, 2, 0)).save(path)
-    page.set_input_files("#upload input[type=file]", path)
+    page.get_by_label("your own image", exact=True).set_input_files(path)
     page.wait_for_function("document.querySelector('#picture').alt === 'your own image'")
     (tmp_path / "broken.png").write_text("not an image")
     page.set_input_files("#upload input[type=file]", tmp_path / "broken.png")

@@ -58,10 +58,11 @@ def make_app(explorer: Explorer) -> dash.Dash:
 def _index() -> str:
     parts = files("sanp.report") / "parts"
     style = "".join((parts / name).read_text(encoding="utf-8") for name in ("page.css", "explore.css"))
+    script = (parts / "explore.js").read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head>{%metas%}<meta name="viewport" content="width=device-width, '
         'initial-scale=1"><meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-        "<title>{%title%}</title>{%css%}<style>" + style + "</style></head>"
+        "<title>{%title%}</title>{%css%}<style>" + style + "</style><script>" + script + "</script></head>"
         "<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body></html>"
     )
 
