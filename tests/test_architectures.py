@@ -27,7 +27,7 @@ DENSE = {
     "kernels of each sample's own": {"forward": INSIDE, "last": MIXED},
     "a script inside": {"forward": INSIDE},
 }
-UNKNOWN = {"kernels of each sample's own": {"convolution across samples": 1}}
+UNKNOWN = {"kernels of each sample's own": {"convolution across samples": 1}, "attention": {"bmm": 1}}
 NOTHING_CLOSED = {"a recurrent convolution", "a script inside", "kernels of each sample's own"}
 """no convolution that is called once reads gated channels"""
 PASSED_OVER = {"a hook that means the network": {"check_deepcopy"}}

@@ -39,6 +39,7 @@ DENSE = {
 UNKNOWN = {
     "samples that are mixed": {"add across samples": 1, "mean across samples": 1},
     "frames in the batch": {"view across samples": 1},
+    "attention between positions": {"bmm": 1},  # of two gated layers: live only where the same channel is on both sides
 }
 
 

@@ -78,6 +78,8 @@ GATES = [2, 3, 4, 5, 6, 7]
         (lambda n, x: n.a(x).masked_fill(x[:, :1] > 0, 1.0), [LIVE] * 6),
         (lambda n, x: torch.where(x[:, :1] > 0, n.a(x), 0.0), GATES),
         (lambda n, x: torch.lerp(n.a(x), torch.zeros_like(x[:, :1]), 0.3), GATES),
+        (lambda n, x: F.pad(n.a(x), (0, 0, 0, 0, 1, 0), value=1.0), [LIVE, *GATES]),
+        (lambda n, x: F.pad(n.a(x), (1, 0), value=1.0), [LIVE] * 6),
         (lambda n, x: n.a(x).cumsum(2), GATES),
         (lambda n, x: n.a(x).cumsum(1), [LIVE] * 6),
         (lambda n, x: n.a(x).cumsum(0), [LIVE] * 6),

@@ -40,7 +40,7 @@ def _pad(step: Step) -> Any:
     """Zero padding around a map changes no channel's column; padding with zero channels adds zero columns."""
     columns, pads, value = step.of(step.node.args[0]), step.node.args[1], step.argument(2, "value", 0)
     if value != 0:
-        return None
+        return torch.nn.functional.pad(columns, pads, value=LIVE)
     around = 2 * max(0, columns.dim() - 2)
     if not any(pads[around:]):
         whole = joined_along(columns, list(range(2, columns.dim())))
@@ -136,6 +136,9 @@ def _matrix_product(step: Step) -> Any:
     """A product of matrices is zero in the rows where the left one is and in the columns where the right one is."""
     left, right = (step.of(argument) for argument in step.node.args[:2])
     rows, columns = joined_along(left, [-1]), joined_along(right, [-2])
+    both = bool((left != LIVE).any()) and bool((right != LIVE).any())
+    if both and (rows is None or columns is None):
+        raise ValueError("live only if a channel is that is live on both sides")
     live = torch.tensor(LIVE, dtype=torch.int32)
     rows = live.expand(left.shape[:-1]) if rows is None else rows
     columns = live.expand(*right.shape[:-2], right.shape[-1]) if columns is None else columns
