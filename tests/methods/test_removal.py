@@ -5,7 +5,7 @@ from torch import nn
 from sanp.backbones import BACKBONES
 from sanp.follow import find_coupling
 from sanp.methods.level import find_level
-from sanp.methods.removal import below, least_of_each_layer, owned
+from sanp.methods.removal import below, least_of_each_layer, owned, ranked
 from tests.methods.conftest import Residual
 
 
@@ -23,6 +23,21 @@ def test_a_global_threshold_never_takes_a_whole_layer() -> None:
     assert below(coupling, scores, 0.5) == {first[0], first[2], second[0], second[1], second[3]}
     assert below(coupling, scores, 0.0) == set()
     assert below(coupling, scores, 1.0) == {first[0], first[2], second[0], second[1], second[3], last[1]}
+
+
+def test_of_equal_scores_every_layer_gives_its_share() -> None:
+    coupling = find_coupling(chain(), torch.zeros(1, 1, 2, 2))
+    first, second, last = (coupling.roots(coupling.members[path].outputs).tolist() for path in "012")
+    equal = ranked(owned(coupling), dict.fromkeys(first + second + last, 1.0))
+    # Places in the layers of 3, 4 and 2: 0, 1/3, 2/3; 0, 1/4, 1/2, 3/4; 0, 1/2.
+    wanted = [first[0], second[0], last[0], second[1], first[1], second[2], last[1], first[2], second[3]]
+    assert sorted(equal, key=equal.__getitem__) == wanted
+    assert below(coupling, equal, 3.0) == set(wanted[:4])
+    assert ranked(owned(coupling), {first[0]: 0.3, second[3]: 0.1, last[0]: 0.2}) == {
+        second[3]: 0.0,
+        last[0]: 1.0,
+        first[0]: 2.0,
+    }
 
 
 def test_a_rate_takes_the_floor_of_its_share_from_each_layer() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task
-from sanp.methods.removal import below, least_of_each_layer, owned
+from sanp.methods.removal import below, least_of_each_layer, owned, ranked
 from sanp.methods.retrain import epochs_in_parts, plain_stage
 from sanp.methods.static_cut import Cutting
 from sanp.precision import device_of
@@ -158,12 +158,12 @@ class AutoPruner:
         if learn:
             yield self._code_stage(coded, cutting.task, learn, 1 - rate)
         coded.remove_codes()
-        scores = code_scores(cutting, coded, layers)
+        scores = ranked(layers, code_scores(cutting, coded, layers))
 
         def gone_at(threshold: float) -> set[int]:
             return below(cutting.coupling, scores, threshold)
 
-        threshold = cutting.level(gone_at, min(scores.values()) - 1, max(scores.values()))
+        threshold = cutting.level(gone_at, -1.0, max(scores.values()))
         finished = yield from cutting.fine_tune(cutting.without(gone_at(threshold)), fine)
         return finished
 

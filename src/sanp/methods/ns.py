@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.fit import Stages, Task
-from sanp.methods.removal import below, owned
+from sanp.methods.removal import below, owned, ranked
 from sanp.methods.retrain import epochs_in_parts, plain_stage, total_lr
 from sanp.methods.static_cut import Cutting
 from sanp.stages import steps_in
@@ -67,7 +67,7 @@ class NS:
             yield plain_stage(
                 "sparsity", cutting.net, cutting.task, sparse, extra=lambda _, __: weight * scale_penalty(scales)
             )
-        scores = scale_scores(cutting, scales)
+        scores = ranked(owned(cutting.coupling), scale_scores(cutting, scales))
 
         def gone_at(threshold: float) -> set[int]:
             return below(cutting.coupling, scores, threshold)

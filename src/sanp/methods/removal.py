@@ -33,6 +33,13 @@ def below(coupling: Coupling, scores: Scores, threshold: float) -> set[int]:
     return with_survivors(coupling, gone, scores)
 
 
+def ranked(layers: Mapping[str, Tensor], scores: Scores) -> dict[int, float]:
+    """The scores as ranks, which a threshold tells apart even among equals: of those, every layer gives its share."""
+    place = {int(root): number / len(roots) for roots in layers.values() for number, root in enumerate(roots)}
+    order = sorted(scores, key=lambda root: (scores[root], place[root]))
+    return {root: float(rank) for rank, root in enumerate(order)}
+
+
 def least_of_each_layer(coupling: Coupling, layers: Mapping[str, Tensor], scores: Scores, rate: float) -> set[int]:
     """The ``floor(rate C)`` channels of least score of every layer, the first of equals first."""
     gone: set[int] = set()
