@@ -61,8 +61,9 @@ def note(name: str, gates: Gates) -> None:
         first = _backward[-1].get(name)
         if first is not None and not first.saliency.requires_grad:
             raise SanpError(
-                f"{name} runs under reentrant activation checkpointing, where its cost has no gradient: "
-                "give checkpoint use_reentrant=False"
+                f"{name} first runs without gradients and again in the backward, as under reentrant activation "
+                "checkpointing or in a reversible block, so its cost has none: give checkpoint use_reentrant=False, or "
+                "leave the modules of the block dense (skip)"
             )
 
 
