@@ -11,7 +11,7 @@ from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("src/sanp/engine/native")
 TRAINING = Path("src/sanp/winograd/native/training.cpp")
-SOURCES = ["api", "execute", "place", "read", "run"]
+SOURCES = sorted(source.stem for source in NATIVE.glob("*.cpp") if not source.stem.startswith("kernels_"))
 HEADERS = sorted(str(header) for header in NATIVE.glob("*.hpp"))
 FLAGS = [
     "-std=c++17",

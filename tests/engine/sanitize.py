@@ -18,7 +18,7 @@ KERNELS = {"plain": [], "avx2": ["-mavx2", "-mfma"], "wide": ["-mavx2", "-mfma"]
 def build(folder: Path) -> Path:
     """The instrumented library."""
     defines = ["-DSANP_WITH_AVX2", "-DSANP_WITH_WIDE"]
-    units = [(name, []) for name in ("api", "execute", "place", "read", "run")]
+    units = [(source.stem, []) for source in NATIVE.glob("*.cpp") if not source.stem.startswith("kernels_")]
     units += [(f"kernels_{name}", flags) for name, flags in KERNELS.items()]
     jobs = [
         subprocess.Popen(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from sanp.checked import check_network
+from sanp.engine.agreement import agree, near_ties
 from sanp.engine.engine import Engine, NativeStep, TorchStep
 from sanp.engine.gates import Unsupported
 from sanp.engine.library import ALGORITHMS, Unavailable, load
@@ -22,7 +23,6 @@ from sanp.errors import SanpError
 from sanp.trace import Trace, call_with, trace
 
 _BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
-_TOLERANCE = 1e-4
 _OPERATORS = (
     "", "input", "output", "conv", "gate", "linear", "pool", "pool", "activation", "add", "multiply", "affine",
     "concat", "channels", "flatten",
@@ -151,35 +151,21 @@ class _Builder:
         )
 
     def _agrees(self, engine: Engine) -> bool:
-        """Half of the samples must agree, in another batch size than the trace's.
-
-        A wrong translation shows in all of them; a saliency within rounding of its threshold shows in one.
-        """
+        """Every sample must agree but those with a near tie, in another batch size than the trace's."""
         batch = tree_map(lambda leaf: _for_check(leaf) if isinstance(leaf, Tensor) else leaf, self.example)
-        with torch.no_grad():
+        with torch.no_grad(), near_ties(self.reference) as ties:
             expected = tree_leaves(call_with(self.reference, batch))
         try:
             given = tree_leaves(call_with(engine, batch))  # type: ignore[arg-type]
         except RuntimeError:  # a torch stretch that holds the traced batch size in some other way
             return False
-        if any(a.shape != b.shape for a, b in zip(given, expected, strict=True)):
-            return False
-        wrong = torch.stack([_differs(a, b) for a, b in zip(given, expected, strict=True)]).any(0)
-        return 2 * int(wrong.sum()) < len(wrong)
+        return agree(given, expected, ties)
 
 
 def _for_check(tensor: Tensor) -> Tensor:
     """Up to four samples, and the first once more: three or more, where the trace had two."""
     samples = tensor.detach()[: 2 * _BATCH]
     return torch.cat([samples, *[samples[:1]] * max(1, _BATCH + 1 - len(samples))])
-
-
-def _differs(given: Tensor, expected: Tensor) -> Tensor:
-    """Which samples are not the same within the tolerance."""
-    finite = expected.isfinite()
-    scale = float(expected[finite].abs().max()) if bool(finite.any()) else 1.0
-    close = torch.isclose(given.float(), expected.float(), rtol=0, atol=_TOLERANCE * max(scale, 1e-30), equal_nan=True)
-    return ~close.flatten(1).all(1) if close.dim() > 1 else ~close
 
 
 def _timing_keys(lowering: Lowering) -> list[tuple[object, ...]]:

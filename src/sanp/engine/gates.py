@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from sanp.binarize import SemanticHashing, TopK
 from sanp.engine.program import Floats, GateWeights
+from sanp.methods.density import Winners
 from sanp.methods.fbs import BoostingSaliency
 from sanp.saliency import PredictedSaliency, Standardize, StaticSaliency
 from sanp.spm import SPM
@@ -29,6 +30,8 @@ def gate_weights(spm: SPM) -> GateWeights:
     groups = channels // spm.group
     if isinstance(spm.binarize, SemanticHashing):
         top = 0
+    elif isinstance(spm.binarize, Winners):
+        top = int(spm.binarize.kept)
     elif isinstance(spm.binarize, TopK):
         top = max(1, round(spm.binarize.density * groups))
     else:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from sanp.errors import SanpError
 
-ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4")
+ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4", "winograd stride 2")
 """how a convolution can be computed, in the order of their numbers"""
 
 _ROOM = 512
-_INTERFACE = 4
+_INTERFACE = 5
 """counted up with every change of the C interface, here and in api.cpp"""
 
 
@@ -24,21 +24,27 @@ class Unavailable(Exception):
     """The native library is not there; the message says why."""
 
 
-@functools.cache
-def load() -> ctypes.CDLL:
-    """The library, or :class:`Unavailable`. SANP_NATIVE may name another file, or be ``off``."""
+def library_path() -> Path:
+    """The library's file, or :class:`Unavailable`. SANP_NATIVE may name another one, or be ``off``."""
     named = os.environ.get("SANP_NATIVE")
     if named == "off":
         raise Unavailable("SANP_NATIVE is off")
     found = [Path(named)] if named else sorted(Path(__file__).parent.glob("_native*.so"))
     if not found:
         raise Unavailable("the package was installed without a C++ compiler")
+    return found[0]
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """The library, ready to be called, or :class:`Unavailable`."""
+    path = library_path()
     try:
-        library = ctypes.CDLL(str(found[0]))
+        library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise Unavailable(f"{found[0].name} cannot be loaded ({error})") from error
+        raise Unavailable(f"{path.name} cannot be loaded ({error})") from error
     if getattr(library, "sanp_interface", lambda: 0)() != _INTERFACE:
-        raise Unavailable(f"{found[0].name} was built from other sources: install the package again")
+        raise Unavailable(f"{path.name} was built from other sources: install the package again")
     message = (c_char_p, c_long)
     library.sanp_create.argtypes = [c_void_p, c_long, c_void_p, c_long, POINTER(c_void_p), *message]
     library.sanp_free.argtypes = [c_void_p]

@@ -1,15 +1,16 @@
 """Picks each convolution's algorithm by timing all of them on this machine; what was measured once is remembered."""
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sanp.engine.library import ALGORITHMS, NativeProgram
+from sanp.engine import tuning_cache
+from sanp.engine.library import ALGORITHMS, NativeProgram, library_path
 
 _ROUNDS = 4
 Key = tuple[object, ...]
-_remembered: dict[Key, int] = {}
 
 
 def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[np.float32]], threads: int) -> None:
@@ -17,16 +18,24 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
     choices = {op: program.algorithms(op) for op in range(program.operators)}
     open_channels = np.zeros(max(1, program.gates), np.int32)
     program.run(inputs, threads, live=open_channels)
-    density = tuple((open_channels // 8).tolist())  # neighbouring densities choose alike
+    density = (open_channels // 8).tolist()  # neighbouring densities choose alike
     named = {
-        op: (program.instruction_set, threads, keys[op], density) for op, found in choices.items() if len(found) > 1
+        op: json.dumps([program.instruction_set, threads, keys[op], density])
+        for op, found in choices.items()
+        if len(found) > 1
     }
-    if any(key not in _remembered for key in named.values()):
+    library = library_path()
+    remembered = tuning_cache.read(library)
+    if any(remembered.get(key) not in choices[op] for op, key in named.items()):
         seconds = _measure(program, choices, inputs, threads)
-        for op, key in named.items():
-            _remembered[key] = min(choices[op], key=lambda algorithm: float(seconds[algorithm, op]))
+        measured = {
+            key: min(choices[op], key=lambda algorithm: float(seconds[algorithm, op]))
+            for op, key in named.items()
+        }
+        tuning_cache.add(library, measured)
+        remembered |= measured
     for op, key in named.items():
-        program.choose(op, _remembered[key])
+        program.choose(op, remembered[key])
 
 
 def _measure(

@@ -81,7 +81,7 @@ ConvOp& conv_at(Program& p, int op) {
 extern "C" {
 
 // Counted up with every change of this interface, here and in library.py.
-int sanp_interface() { return 4; }
+int sanp_interface() { return 5; }
 
 int sanp_create(const int64_t* code, long count, const float* data, long floats, Program** out, char* message,
                 long room) {
@@ -106,7 +106,9 @@ int sanp_algorithms(Program* p, int op) {
   if (op < 0 || op >= (int)p->ops.size()) return -1;
   auto* c = std::get_if<ConvOp>(&p->ops[op].kind);
   if (!c) return -1;
-  return (c->conv.weight ? 1 : 0) | (c->conv.winograd2 ? 2 : 0) | (c->conv.winograd4 ? 4 : 0);
+  int bits = 0;
+  for (int a = 0; a < (int)Algorithm::count; a++) bits |= (c->conv.weights[a].data ? 1 : 0) << a;
+  return bits;
 }
 
 int sanp_choose(Program* p, int op, int algorithm, char* message, long room) {

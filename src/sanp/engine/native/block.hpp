@@ -21,6 +21,7 @@ struct Block {
   const long* tap;        // offsets of the taps
   int taps;
   const float* const* weight;  // a row for each of the T output channels
+  long weight_offset;          // added to each
   float* const* out;
   int out_offset;
   int last;               // pixels in the last vector
@@ -61,7 +62,7 @@ static void run_block(const Block& b) {
   const float* w[T];
 #pragma GCC unroll 32
   for (int t = 0; t < T; t++) {
-    w[t] = b.weight[t];
+    w[t] = b.weight[t] + b.weight_offset;
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) sum[t][p] = b.bias ? splat(b.bias[t]) : vf{};
   }
@@ -100,10 +101,10 @@ struct Row<P, K, 0> {
   static constexpr void put(BlockFunction*) {}
 };
 
-// By number of taps (1, 9, any), vectors and channels. Filled when compiled: code that ran when the library is loaded
+// By number of taps (1, 2, 4, 9, any), vectors and channels. Filled when compiled: code that ran when the library is loaded
 // would run on processors that lack this file's instructions.
 struct BlockTable {
-  BlockFunction at[3][kMaxVectors + 1][kMostChannels + 1]{};
+  BlockFunction at[5][kMaxVectors + 1][kMostChannels + 1]{};
   template <int K>
   constexpr void put(int k) {
     Row<1, K>::put(at[k][1]);
@@ -113,10 +114,12 @@ struct BlockTable {
   }
   constexpr BlockTable() {
     put<1>(0);
-    put<9>(1);
-    put<0>(2);
+    put<2>(1);
+    put<4>(2);
+    put<9>(3);
+    put<0>(4);
   }
-  const auto& taps(int n) const { return at[n == 1 ? 0 : n == 9 ? 1 : 2]; }
+  const auto& taps(int n) const { return at[n == 1 ? 0 : n == 2 ? 1 : n == 4 ? 2 : n == 9 ? 3 : 4]; }
 };
 static constexpr BlockTable kBlocks{};
 

@@ -56,6 +56,7 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
   const auto& table = kBlocks.taps(taps);
   const float* weight[kMostChannels];
   float bias[kMostChannels];
+  const Weights& weights = c.of(Algorithm::direct);
   Block b{};
   b.in_stride = band.in_stride;
   b.in_count = band.in_count;
@@ -69,7 +70,7 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
   for (int n = 0, j = from; n < blocks; n++) {
     const int T = (to - j + (blocks - n) - 1) / (blocks - n);
     for (int t = 0; t < T; t++) {
-      weight[t] = c.weight + out.channel[j + t] * c.row;
+      weight[t] = weights.data + out.channel[j + t] * weights.row;
       bias[t] = c.bias[out.channel[j + t]];
     }
     b.out = out.plane + j;

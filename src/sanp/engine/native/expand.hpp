@@ -1,6 +1,6 @@
 // Tap-ready copies: a plane is written once for every column of the window, its rows sorted by their phase under the
 // stride, so that every tap of every output pixel is a plain load at one distance from the pixel's own number.
-#include "vec.hpp"
+#include "shuffle.hpp"
 
 namespace SANP_NAMESPACE {
 
@@ -30,56 +30,6 @@ static inline long tap_offset(const Window& w, const Copies& c, int y, int x) {
   const int down = y * w.dilation_y;
   return x * c.copy + ((long)(down % w.stride_y) * c.phase_rows + down / w.stride_y) * w.out_width;
 }
-
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define SANP_SHUFFLE 1
-#endif
-#endif
-
-#ifdef SANP_SHUFFLE
-#if SANP_LANES == 4
-#define SANP_EVEN 0, 2, 4, 6
-#define SANP_ODD 1, 3, 5, 7
-#define SANP_LOW 0, 4, 1, 5
-#define SANP_HIGH 2, 6, 3, 7
-#elif SANP_LANES == 8
-#define SANP_EVEN 0, 2, 4, 6, 8, 10, 12, 14
-#define SANP_ODD 1, 3, 5, 7, 9, 11, 13, 15
-#define SANP_LOW 0, 8, 1, 9, 2, 10, 3, 11
-#define SANP_HIGH 4, 12, 5, 13, 6, 14, 7, 15
-#else
-#define SANP_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define SANP_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#define SANP_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define SANP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#endif
-static inline vf even_lanes(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_EVEN); }
-static inline vf odd_lanes(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_ODD); }
-static inline vf interleave_low(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_LOW); }
-static inline vf interleave_high(vf a, vf b) { return __builtin_shufflevector(a, b, SANP_HIGH); }
-#else
-static inline vf even_lanes(vf a, vf b) {
-  vf r;
-  for (int i = 0; i < L; i++) r[i] = 2 * i < L ? a[2 * i] : b[2 * i - L];
-  return r;
-}
-static inline vf odd_lanes(vf a, vf b) {
-  vf r;
-  for (int i = 0; i < L; i++) r[i] = 2 * i < L ? a[2 * i + 1] : b[2 * i + 1 - L];
-  return r;
-}
-static inline vf interleave_low(vf a, vf b) {
-  vf r;
-  for (int i = 0; i < L; i++) r[i] = i % 2 ? b[i / 2] : a[i / 2];
-  return r;
-}
-static inline vf interleave_high(vf a, vf b) {
-  vf r;
-  for (int i = 0; i < L; i++) r[i] = i % 2 ? b[L / 2 + i / 2] : a[L / 2 + i / 2];
-  return r;
-}
-#endif
 
 // out[i] = in[i * step] for i < count. Up to a vector more is written, and up to `step` vectors more are read.
 template <int Step>
@@ -137,31 +87,13 @@ static void expand_rows(const Window& w, const Copies& c, const Column* columns,
     }
 }
 
-// d[k][i] = in[i * Step + k] for a vector of i.
-template <int Step>
-static inline void split_phases(const float* in, vf (&d)[Step]) {
-  if constexpr (Step == 1) {
-    d[0] = load(in);
-  } else if constexpr (Step == 2) {
-    const vf a = load(in), b = load(in + L);
-    d[0] = even_lanes(a, b);
-    d[1] = odd_lanes(a, b);
-  } else {
-    const vf a = load(in), b = load(in + L), c = load(in + 2 * L), e = load(in + 3 * L);
-    const vf even0 = even_lanes(a, b), even1 = even_lanes(c, e), odd0 = odd_lanes(a, b), odd1 = odd_lanes(c, e);
-    d[0] = even_lanes(even0, even1);
-    d[1] = even_lanes(odd0, odd1);
-    d[2] = odd_lanes(even0, even1);
-    d[3] = odd_lanes(odd0, odd1);
-  }
-}
-
 // The same for the commonest windows: columns that begin in the first stride share one split of the row into phases.
 template <int Step, int Columns, int Pad>
 static void expand_common(const Window& w, const Copies& c, const Column* columns, const float* plane, float* out,
                           float edge) {
   int most = 0;
-  for (int x = 0; x < Columns; x++) most = at_least(most, columns[x].high - columns[x].low);
+  for (int x = 0; x < Columns; x++)  // one more for the columns that take their phase from the next stride
+    most = at_least(most, columns[x].high - columns[x].low + (Step > 1 && columns[x].start >= Step ? 1 : 0));
   for (int phase = 0; phase < c.phases; phase++)
     for (int j = 0; j < c.phase_rows; j++, out += w.out_width) {
       const int y = (c.first + j) * w.stride_y + phase - w.pad_y;
@@ -176,13 +108,17 @@ static void expand_common(const Window& w, const Copies& c, const Column* column
         split_phases<Step>(from + i * Step, d);
 #pragma GCC unroll 8
         for (int x = 0; x < Columns; x++) {
-          constexpr int ahead = Step * Columns;
           const int low = x < Pad ? (Pad - x + Step - 1) / Step : 0, start = low * Step + x - Pad;
           float* to = out + x * c.copy + low + i;
-          if (start < Step)
-            store(to, d[(start + ahead) % Step]);
-          else
+          if (start < Step) {
+            store(to, d[start]);
+          } else if (Step > 1 && start < 2 * Step) {  // the same phase, one further: what lies before the row is put back
+            const float before = to[-1];
+            store(to - 1, d[start % Step]);
+            if (i == 0) to[-1] = before;
+          } else {
             copy_strided<Step>(from + i * Step + start, to, 1, Step);
+          }
         }
       }
 #pragma GCC unroll 8
@@ -218,8 +154,6 @@ static void expand_plane(const Window& w, const Copies& c, const float* plane, f
       case 240: return expand_common<2, 4, 0>(w, c, columns, plane, out, edge);
       case 241: return expand_common<2, 4, 1>(w, c, columns, plane, out, edge);
       case 273: return expand_common<2, 7, 3>(w, c, columns, plane, out, edge);
-      case 460: return expand_common<4, 6, 0>(w, c, columns, plane, out, edge);
-      case 461: return expand_common<4, 6, 1>(w, c, columns, plane, out, edge);
     }
   }
   switch (w.stride_x) {

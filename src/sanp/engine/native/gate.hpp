@@ -3,8 +3,19 @@
 
 namespace SANP_NAMESPACE {
 
-static inline void add_scaled(float* to, const float* row, float by, int count) {
-  for (int i = 0; i < count; i++) to[i] += row[i] * by;
+// to[i] = start[i] + sum over a of rows[index[a]][i] * by[a]. Rows are `count` long, and followed by room for a vector.
+static void add_rows(const float* start, const float* rows, const int* index, const float* by, int many, float* to,
+                     int count) {
+  for (int i = 0; i < count; i += L) {
+    vf even = load(start + i), odd{};
+    int a = 0;
+    for (; a + 2 <= many; a += 2) {
+      even += load(rows + (long)index[a] * count + i) * by[a];
+      odd += load(rows + (long)index[a + 1] * count + i) * by[a + 1];
+    }
+    if (a < many) even += load(rows + (long)index[a] * count + i) * by[a];
+    store(to + i, even + odd);
+  }
 }
 
 static int largest(const float* v, int count) {
@@ -48,27 +59,38 @@ static void decide(const Gate& g, const float* saliency, float* room, Decision& 
     mark_top(score, count, g.top, open);
   else
     mark_positive(score, count, open);
-  d.live = 0;
-  for (int c = 0; c < g.out_channels; c++)
-    if (open[c / g.group] != 0) d.channel[d.live] = c, d.scale[d.live++] = g.scales ? saliency[c] : 1.f;
+  int live = 0;
+  for (int j = 0, c = 0; j < count; j++)
+    for (int i = 0; i < g.group; i++, c++) {  // written in any case, kept if open
+      d.channel[live] = c;
+      d.scale[live] = g.scales ? saliency[c] : 1.f;
+      live += open[j] != 0;
+    }
+  d.live = live;
 }
 
+static inline float* aligned(float* room, long used) { return room + (used + 15) / 16 * 16; }
+
 static void gate(const Gate& g, Descriptor descriptor, const Map& in, Decision& d, Scratch scratch) {
-  float* hidden = scratch.floats;
-  float* saliency = hidden + (g.hidden + 15) / 16 * 16;
-  float* room = saliency + (g.out_channels + 15) / 16 * 16;
-  for (int j = 0; j < g.out_channels; j++) saliency[j] = g.b2[j];
-  if (g.hidden > 0) {
-    for (int h = 0; h < g.hidden; h++) hidden[h] = g.b1[h];
-    const float share = 1.f / in.pixels();
+  float* means = scratch.floats;
+  float* hidden = aligned(means, at_least(in.channels, g.hidden));
+  float* saliency = aligned(hidden, g.hidden);
+  float* room = aligned(saliency, g.out_channels);
+  const float share = 1.f / in.pixels();
+  if (g.hidden > 0)
     for (int a = 0; a < in.live; a++) {
       const float* plane = in.data + a * in.stride;
-      const float total = descriptor == Descriptor::mean ? sum(plane, in.pixels()) : sum_absolute(plane, in.pixels());
-      add_scaled(hidden, g.w1 + (long)in.index[a] * g.hidden, total * share, g.hidden);
+      means[a] = share * (descriptor == Descriptor::mean ? sum(plane, in.pixels()) : sum_absolute(plane, in.pixels()));
     }
-    for (int h = 0; h < g.hidden; h++)
-      if (!(hidden[h] <= 0)) add_scaled(saliency, g.w2 + (long)h * g.out_channels, hidden[h], g.out_channels);
+  add_rows(g.b1, g.w1, in.index, means, in.live, hidden, g.hidden);
+  int* alive = reinterpret_cast<int*>(room);  // the hidden units that are not zero, NaN among them
+  int count = 0;
+  for (int h = 0; h < g.hidden; h++) {
+    alive[count] = h;
+    means[count] = hidden[h];
+    count += !(hidden[h] <= 0);
   }
+  add_rows(g.b2, g.w2, alive, means, count, saliency, g.out_channels);
   decide(g, saliency, room, d);
 }
 

@@ -6,8 +6,9 @@ namespace SANP_NAMESPACE {
 static long conv_scratch(const Conv& c, Algorithm algorithm) {
   const long index = c.in_channels + 16;
   switch (algorithm) {
-    case Algorithm::winograd2: return index + winograd_scratch<2>(c);
-    case Algorithm::winograd4: return index + winograd_scratch<4>(c);
+    case Algorithm::winograd2: return index + winograd_scratch<Winograd2>(c);
+    case Algorithm::winograd4: return index + winograd_scratch<Winograd4>(c);
+    case Algorithm::strided2: return index + winograd_scratch<Strided2>(c);
     default: return index + direct_scratch(c);
   }
 }
@@ -18,8 +19,9 @@ static void conv(const Conv& c, Algorithm algorithm, const Map& in, const Output
   scratch.floats += index;
   scratch.capacity -= index;
   switch (algorithm) {
-    case Algorithm::winograd2: return winograd<2>(c, in, out, scratch, share);
-    case Algorithm::winograd4: return winograd<4>(c, in, out, scratch, share);
+    case Algorithm::winograd2: return winograd<Winograd2>(c, in, out, scratch, share);
+    case Algorithm::winograd4: return winograd<Winograd4>(c, in, out, scratch, share);
+    case Algorithm::strided2: return winograd<Strided2>(c, in, out, scratch, share);
     default: return direct(c, in, out, scratch, share, local);
   }
 }

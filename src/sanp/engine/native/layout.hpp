@@ -25,7 +25,7 @@ struct Activation {
   const float* slope = nullptr;  // prelu: one a channel
 };
 
-enum class Algorithm : int { direct, winograd2, winograd4, count };
+enum class Algorithm : int { direct, winograd2, winograd4, strided2, count };
 
 // A window that slides over a map: convolutions, pooling and Winograd's input tiles are all of this kind.
 struct Window {
@@ -34,18 +34,22 @@ struct Window {
   int taps() const { return kernel_y * kernel_x; }
 };
 
+// Rows of weights, one an output channel, `row` floats apart.
+struct Weights {
+  const float* data;
+  long row;
+};
+
 struct Conv {
   Window window;
   int in_channels, out_channels, groups;
   Activation act;
   const float* bias;       // one an output channel
-  const float* weight;     // [out][in / groups][taps], rows `row` floats apart
-  long row;
-  const float* winograd2;  // [out][16][in], outputs `winograd2_row` floats apart; null where it does not apply
-  long winograd2_row;
-  const float* winograd4;  // [out][36][in]
-  long winograd4_row;
-  long winograd_step;      // floats from one frequency to the next
+  // By algorithm; null where one does not apply. Direct: [out][in / groups][taps]. The others, `step` floats a frequency:
+  // [out][sum][in][taps of the sum].
+  Weights weights[(int)Algorithm::count];
+  long step;
+  const Weights& of(Algorithm a) const { return weights[(int)a]; }
 };
 
 // Which output channels a convolution computes, and what becomes of each.

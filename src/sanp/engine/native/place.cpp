@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "program.hpp"
+#include "schemes.hpp"
 #include "workspace.hpp"
 
 namespace sanp {
@@ -42,30 +43,43 @@ namespace {
 // Rows of an odd number of cache lines: a power of two would put every row into the same few sets of the cache.
 long odd_lines(long floats) { return ((floats + 15) / 16 | 1) * 16; }
 
-// G g G' for one 3x3 filter: `from` is G, with N rows.
-void transform_filter(const double (*from)[3], int N, const float* g, float* out, long step) {
-  double half[6][3];
-  for (int r = 0; r < N; r++)
-    for (int x = 0; x < 3; x++) half[r][x] = from[r][0] * g[x] + from[r][1] * g[3 + x] + from[r][2] * g[6 + x];
-  for (int r = 0; r < N; r++)
-    for (int c = 0; c < N; c++)
-      out[(long)(r * N + c) * step] =
-          (float)(half[r][0] * from[c][0] + half[r][1] * from[c][1] + half[r][2] * from[c][2]);
+// G g G' for one 3x3 filter, where G is the scheme's.
+template <class Q>
+void transform_filter(const float* g, float (&out)[Q::N * Q::N]) {
+  constexpr auto& G = Q::filter;
+  double half[Q::N][3];
+  for (int r = 0; r < Q::N; r++)
+    for (int x = 0; x < 3; x++) half[r][x] = G[r][0] * g[x] + G[r][1] * g[3 + x] + G[r][2] * g[6 + x];
+  for (int r = 0; r < Q::N; r++)
+    for (int c = 0; c < Q::N; c++)
+      out[r * Q::N + c] = (float)(half[r][0] * G[c][0] + half[r][1] * G[c][1] + half[r][2] * G[c][2]);
 }
 
-constexpr double kFilter2[4][3] = {{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}};
-constexpr double kFilter4[6][3] = {{1. / 4, 0, 0},           {-1. / 6, -1. / 6, -1. / 6}, {-1. / 6, 1. / 6, -1. / 6},
-                                   {1. / 24, 1. / 12, 1. / 6}, {1. / 24, -1. / 12, 1. / 6}, {0, 0, 1}};
+// With fewer tiles than this most lanes would be empty.
+constexpr long kFewestTiles = 8;
 
-const float* place_winograd(Program& p, const Conv& c, const double (*filter)[3], int N, const float* weight,
-                            long& row) {
-  row = odd_lines((long)N * N * c.winograd_step);
+template <class Q>
+void place_winograd(Program& p, ConvOp& op, const float* weight) {
+  Conv& c = op.conv;
+  const Window& w = c.window;
+  const long tiles = (long)((w.out_height + Q::M - 1) / Q::M) * ((w.out_width + Q::M - 1) / Q::M);
+  const bool square3 = w.kernel_y == 3 && w.kernel_x == 3 && w.dilation_y == 1 && w.dilation_x == 1;
+  if (!square3 || c.groups != 1 || w.stride_y != Q::stride || w.stride_x != Q::stride || tiles < kFewestTiles) return;
+  constexpr Sums<Q> plan{};
+  const long row = odd_lines((long)plan.frequencies * c.step);
+  op.weights[(int)Q::algorithm] = (int)p.weights.size();
   p.weights.emplace_back(c.out_channels * row + 16);
   float* to = p.weights.back().data();
+  float spectrum[plan.frequencies];
   for (int o = 0; o < c.out_channels; o++)
-    for (int i = 0; i < c.in_channels; i++)
-      transform_filter(filter, N, weight + ((long)o * c.in_channels + i) * 9, to + o * row + i, c.winograd_step);
-  return to;
+    for (int i = 0; i < c.in_channels; i++) {
+      transform_filter<Q>(weight + ((long)o * c.in_channels + i) * 9, spectrum);
+      for (int s = 0; s < plan.count; s++)
+        for (int k = 0; k < plan.taps[s]; k++)
+          to[o * row + plan.before[s] * c.step + (long)i * plan.taps[s] + k] =
+              spectrum[plan.frequency[plan.before[s] + k]];
+    }
+  c.weights[(int)Q::algorithm] = {to, row};
 }
 
 }  // namespace
@@ -75,25 +89,17 @@ void place_conv_weights(Program& p, ConvOp& op, const float* weight, const float
   const Window& w = c.window;
   const long each = (long)(c.in_channels / c.groups) * w.taps();
   c.bias = keep(p, bias, c.out_channels);
-  c.row = odd_lines(each);
+  const long row = odd_lines(each);
   std::fill(std::begin(op.weights), std::end(op.weights), -1);
   op.weights[0] = (int)p.weights.size();
-  p.weights.emplace_back(c.out_channels * c.row + 16);
+  p.weights.emplace_back(c.out_channels * row + 16);
   float* to = p.weights.back().data();
-  for (int o = 0; o < c.out_channels; o++) std::copy(weight + o * each, weight + (o + 1) * each, to + o * c.row);
-  c.weight = to;
-  const bool square3 = w.kernel_y == 3 && w.kernel_x == 3 && w.dilation_y == 1 && w.dilation_x == 1;
-  if (!square3 || c.groups != 1 || w.stride_y != 1 || w.stride_x != 1) return;
-  auto worth = [&](int m) {  // with fewer tiles most lanes would be empty
-    return (long)((w.out_height + m - 1) / m) * ((w.out_width + m - 1) / m) >= 8;
-  };
-  c.winograd_step = (c.in_channels + 15) / 16 * 16;
-  if (!worth(2)) return;
-  op.weights[1] = (int)p.weights.size();
-  c.winograd2 = place_winograd(p, c, kFilter2, 4, weight, c.winograd2_row);
-  if (!worth(4)) return;
-  op.weights[2] = (int)p.weights.size();
-  c.winograd4 = place_winograd(p, c, kFilter4, 6, weight, c.winograd4_row);
+  for (int o = 0; o < c.out_channels; o++) std::copy(weight + o * each, weight + (o + 1) * each, to + o * row);
+  c.weights[0] = {to, row};
+  c.step = (c.in_channels + 15) / 16 * 16;
+  place_winograd<Winograd2>(p, op, weight);
+  place_winograd<Winograd4>(p, op, weight);
+  place_winograd<Strided2>(p, op, weight);
 }
 
 void settle_weights(Program& p) {
@@ -108,9 +114,7 @@ void settle_weights(Program& p) {
     if (!c) continue;
     const Floats& chosen = p.weights[c->weights[(int)c->algorithm]];
     std::copy(chosen.data(), chosen.data() + chosen.size(), to);
-    c->conv.weight = c->algorithm == Algorithm::direct ? to : nullptr;
-    c->conv.winograd2 = c->algorithm == Algorithm::winograd2 ? to : nullptr;
-    c->conv.winograd4 = c->algorithm == Algorithm::winograd4 ? to : nullptr;
+    for (int a = 0; a < (int)Algorithm::count; a++) c->conv.weights[a].data = a == (int)c->algorithm ? to : nullptr;
     to += odd_lines(chosen.size());
     for (int& at : c->weights)
       if (at >= 0) p.weights[at] = Floats();
@@ -151,12 +155,12 @@ void place_value(std::vector<int>& placed, Program& p, int v) {
 
 long scratch_of(const Program& p, const Op& op) {
   if (auto* c = std::get_if<ConvOp>(&op.kind)) {
-    long most = p.kernels->conv_scratch(c->conv, Algorithm::direct);
-    if (c->conv.winograd2) most = std::max(most, p.kernels->conv_scratch(c->conv, Algorithm::winograd2));
-    if (c->conv.winograd4) most = std::max(most, p.kernels->conv_scratch(c->conv, Algorithm::winograd4));
+    long most = 0;
+    for (int a = 0; a < (int)Algorithm::count; a++)
+      if (c->conv.weights[a].data) most = std::max(most, p.kernels->conv_scratch(c->conv, (Algorithm)a));
     return most;
   }
-  if (auto* g = std::get_if<GateOp>(&op.kind)) return g->gate.hidden + 3L * g->gate.out_channels + 64;
+  if (auto* g = std::get_if<GateOp>(&op.kind)) return std::max(g->gate.in_channels, g->gate.hidden) + 2L * g->gate.hidden + 3L * g->gate.out_channels + 96;
   if (auto* pool = std::get_if<PoolOp>(&op.kind)) return p.kernels->pool_scratch(pool->pool);
   return 0;
 }

@@ -47,7 +47,7 @@ struct ConvOp {
   int gate;      // whose decision it obeys, or -1
   bool follows;  // a channel whose inputs are all dead is dead too, whatever the bias
   Algorithm algorithm;
-  int weights[3];  // where in the program's weights each algorithm's are
+  int weights[(int)Algorithm::count];  // where in the program's weights each algorithm's are
 };
 struct GateOp { Gate gate; int id; Descriptor descriptor; };
 struct LinearOp { Linear linear; };

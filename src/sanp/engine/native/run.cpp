@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
-#include <thread>
 
 #include "execute.hpp"
+#include "team.hpp"
 
 namespace sanp {
 
@@ -88,29 +87,6 @@ void walk(const Call& call, Barrier& barrier) {
     barrier.wait();
     if (seconds) seconds[i] += now(call.share.size) - start;
   }
-}
-
-// Runs work(rank) on `count` threads, this one among them, and passes on the first error.
-template <class Work>
-void on_threads(int count, Barrier& barrier, Work work) {
-  std::vector<std::exception_ptr> errors(count);
-  auto guarded = [&](int rank, auto&& task) {
-    try {
-      task();
-    } catch (...) {
-      errors[rank] = std::current_exception();
-      barrier.break_up();
-    }
-  };
-  std::vector<std::thread> threads;
-  guarded(0, [&] {
-    for (int rank = 1; rank < count; rank++)
-      threads.emplace_back([&, rank] { guarded(rank, [&] { work(rank); }); });
-    work(0);
-  });
-  for (auto& t : threads) t.join();
-  for (auto& e : errors)
-    if (e) std::rethrow_exception(e);
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+// Winograd's schemes as data, for the kernels and for the placing of weights (Lavin and Gray, arXiv:1509.09308).
+// In one dimension a tile of N inputs becomes N frequencies, each multiplied by one frequency of the filter; the products
+// are added up, over channels and over the taps of each of S sums, and the sums become M outputs. In two dimensions all
+// of these are squared.
+#pragma once
+#include "layout.hpp"
+
+namespace sanp {
+
+struct Winograd2 {
+  static constexpr Algorithm algorithm = Algorithm::winograd2;
+  static constexpr int M = 2, N = 4, S = 4, stride = 1;
+  static constexpr double filter[N][3] = {{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}};
+  static constexpr int taps(int) { return 1; }
+  static constexpr int tap(int sum, int) { return sum; }
+};
+
+struct Winograd4 {
+  static constexpr Algorithm algorithm = Algorithm::winograd4;
+  static constexpr int M = 4, N = 6, S = 6, stride = 1;
+  static constexpr double filter[N][3] = {{1. / 4, 0, 0},           {-1. / 6, -1. / 6, -1. / 6},
+                                          {-1. / 6, 1. / 6, -1. / 6}, {1. / 24, 1. / 12, 1. / 6},
+                                          {1. / 24, -1. / 12, 1. / 6}, {0, 0, 1}};
+  static constexpr int taps(int) { return 1; }
+  static constexpr int tap(int sum, int) { return sum; }
+};
+
+// A filter (g0, g1, g2) with stride 2 is (g0, g2) over the even inputs and g1 over the odd ones. The even ones go by
+// F(2, 2): frequencies e0 - e1, e1, e2 - e1; the odd ones need no transform: o0 joins the first sum, o1 the last. 25
+// multiplications for 4 outputs instead of 36.
+struct Strided2 {
+  static constexpr Algorithm algorithm = Algorithm::strided2;
+  static constexpr int M = 2, N = 5, S = 3, stride = 2;
+  static constexpr double filter[N][3] = {{1, 0, 0}, {1, 0, 1}, {0, 0, 1}, {0, 1, 0}, {0, 1, 0}};
+  static constexpr int taps(int sum) { return sum == 1 ? 1 : 2; }
+  static constexpr int tap(int sum, int k) { return k == 0 ? sum : sum == 0 ? 3 : 4; }
+};
+
+// The sums of a scheme in two dimensions: which frequencies each takes, and how many those before it took.
+template <class Q>
+struct Sums {
+  static constexpr int count = Q::S * Q::S, frequencies = Q::N * Q::N;
+  int taps[count]{}, before[count]{}, frequency[frequencies]{};
+  constexpr Sums() {
+    int at = 0;
+    for (int s = 0; s < count; s++) {
+      const int y = s / Q::S, x = s % Q::S;
+      taps[s] = Q::taps(y) * Q::taps(x);
+      before[s] = at;
+      for (int i = 0; i < Q::taps(y); i++)
+        for (int j = 0; j < Q::taps(x); j++) frequency[at++] = Q::tap(y, i) * Q::N + Q::tap(x, j);
+    }
+  }
+};
+
+}  // namespace sanp

@@ -1,0 +1,171 @@
+// Tiles for Winograd's schemes: where they lie, their frequencies, and pixels from their sums. Lanes are tiles.
+#include "direct.hpp"
+#include "schemes.hpp"
+
+namespace SANP_NAMESPACE {
+
+static inline void transform(Winograd2, const vf (&d)[4], vf (&o)[4]) {
+  o[0] = d[0] - d[2];
+  o[1] = d[1] + d[2];
+  o[2] = d[2] - d[1];
+  o[3] = d[1] - d[3];
+}
+static inline void gather(Winograd2, const vf (&m)[4], vf (&o)[2]) {
+  o[0] = m[0] + m[1] + m[2];
+  o[1] = m[1] - m[2] - m[3];
+}
+
+static inline void transform(Winograd4, const vf (&d)[6], vf (&o)[6]) {
+  const vf a = d[4] - 4.f * d[2], b = d[3] - 4.f * d[1];
+  const vf c = d[4] - d[2], e = 2.f * (d[3] - d[1]);
+  o[0] = 4.f * d[0] - 5.f * d[2] + d[4];
+  o[1] = a + b;
+  o[2] = a - b;
+  o[3] = c + e;
+  o[4] = c - e;
+  o[5] = 4.f * d[1] - 5.f * d[3] + d[5];
+}
+static inline void gather(Winograd4, const vf (&m)[6], vf (&o)[4]) {
+  const vf a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
+  o[0] = m[0] + a + c;
+  o[1] = b + 2.f * e;
+  o[2] = a + 4.f * c;
+  o[3] = b + 8.f * e + m[5];
+}
+
+static inline void transform(Strided2, const vf (&d)[5], vf (&o)[5]) {
+  o[0] = d[0] - d[2];
+  o[1] = d[2];
+  o[2] = d[4] - d[2];
+  o[3] = d[1];
+  o[4] = d[3];
+}
+static inline void gather(Strided2, const vf (&m)[3], vf (&o)[2]) {
+  o[0] = m[0] + m[1];
+  o[1] = m[1] + m[2];
+}
+
+template <class Q>
+static Window tile_window(const Window& w) {
+  Window t = w;
+  t.kernel_y = t.kernel_x = Q::N;
+  t.stride_y = t.stride_x = Q::M * Q::stride;
+  t.out_height = (w.out_height + Q::M - 1) / Q::M;
+  t.out_width = (w.out_width + Q::M - 1) / Q::M;
+  return t;
+}
+
+static inline int padded(int tiles) { return (tiles + L - 1) / L * L; }
+
+// Rows of tiles that are transformed together.
+template <class Q>
+static int tile_band(const Window& t, int channels, int share) {
+  int rows = (t.out_height + share - 1) / share;
+  channels = at_least(channels, kMostChannels);  // the sums want room too
+  while (rows > 1 && (long)Q::N * Q::N * channels * padded(rows * t.out_width) > 2 * kBandFloats) rows = (rows + 1) / 2;
+  if (rows == t.out_height) return rows;
+  int whole = 1;
+  while (whole * t.out_width % L != 0) whole *= 2;
+  return rows > whole ? rows / whole * whole : rows;
+}
+
+// The part of a plane that a band of tiles reads, with its zero edges, and where each tile begins in it.
+struct TileInput {
+  int row, rows;  // floats of a row, and rows
+  long floats() const { return (long)row * rows + 16; }
+};
+
+template <class Q>
+static TileInput tile_input(const Window& t, int rows) {
+  constexpr int step = Q::M * Q::stride;
+  return {t.out_width * step + 8, (rows - 1) * step + Q::N};
+}
+
+struct TileScratch {
+  long plane, places, input, sums, pixels;
+  long total() const { return plane + places + input + sums + pixels; }
+};
+
+template <class Q>
+static TileScratch tile_scratch(const Window& t, int channels, int rows) {
+  const long tiles = padded(rows * t.out_width);
+  return {tile_input<Q>(t, rows).floats(), tiles, Q::N * Q::N * channels * tiles,
+          (long)kMostChannels * Q::S * Q::S * tiles, Q::M * Q::M * tiles + 2 * L};
+}
+
+// Edges are zeroed once a band: every plane is copied to the same place inside them.
+template <class Q>
+static void place_tiles(const Window& t, const TileInput& input, int tiles, float* room, int* at) {
+  constexpr int step = Q::M * Q::stride;
+  for (long i = 0; i < input.floats(); i++) room[i] = 0;
+  for (int i = 0; i < tiles; i++) {
+    const int y = i / t.out_width, x = i % t.out_width;
+    at[i] = y * step + Q::N > input.rows ? 0 : y * step * input.row + x * step;  // lanes past the last tile: anywhere
+  }
+}
+
+static inline void copy_inside(const Window& t, const TileInput& input, int first_row, const float* plane, float* room) {
+  const int count = at_most(t.width, input.row - t.pad_x);
+  for (int j = 0; j < input.rows; j++) {
+    const int y = first_row + j;
+    if (y < 0 || y >= t.height) continue;
+    const float* from = plane + (long)y * t.width;
+    float* to = room + (long)j * input.row + t.pad_x;
+    int i = 0;
+    for (; i + L <= count; i += L) store(to + i, load(from + i));
+    if (count >= L)
+      store(to + count - L, load(from + count - L));
+    else
+      for (; i < count; i++) to[i] = from[i];
+  }
+}
+
+template <class Q>
+static void transform_input(const float* room, int row, const int* at, float* out, long frequency, int tiles) {
+  constexpr int N = Q::N;
+  for (int v = 0; v < tiles; v += L) {
+    vf half[N][N];  // [row][column frequency]
+#pragma GCC unroll 6
+    for (int y = 0; y < N; y++) {
+      vf d[N];
+      load_columns<N>(room + y * row, at + v, d);
+      transform(Q{}, d, half[y]);
+    }
+#pragma GCC unroll 6
+    for (int x = 0; x < N; x++) {
+      vf d[N], o[N];
+#pragma GCC unroll 6
+      for (int y = 0; y < N; y++) d[y] = half[y][x];
+      transform(Q{}, d, o);
+#pragma GCC unroll 6
+      for (int y = 0; y < N; y++) store(out + (y * N + x) * frequency + v, o[y]);
+    }
+  }
+}
+
+// Sums to pixels, [row in tile][column in tile][tile].
+template <class Q>
+static void transform_output(const float* sums, float* pixels, int tiles) {
+  constexpr int M = Q::M, S = Q::S;
+  for (int v = 0; v < tiles; v += L) {
+    vf half[S][M];  // [column sum][row in tile]
+#pragma GCC unroll 6
+    for (int x = 0; x < S; x++) {
+      vf m[S];
+#pragma GCC unroll 6
+      for (int y = 0; y < S; y++) m[y] = load(sums + (long)(y * S + x) * tiles + v);
+      gather(Q{}, m, half[x]);
+    }
+#pragma GCC unroll 4
+    for (int y = 0; y < M; y++) {
+      vf m[S], o[M];
+#pragma GCC unroll 6
+      for (int x = 0; x < S; x++) m[x] = half[x][y];
+      gather(Q{}, m, o);
+#pragma GCC unroll 4
+      for (int x = 0; x < M; x++) store(pixels + (long)(y * M + x) * tiles + v, o[x]);
+    }
+  }
+}
+
+}  // namespace SANP_NAMESPACE

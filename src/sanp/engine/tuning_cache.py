@@ -1,0 +1,85 @@
+"""What was measured once, kept in the user's cache folder: one JSON file for each processor and build of the kernels.
+
+A file that cannot be read or written is as good as none: the algorithms are measured again. Writers replace the whole
+file, so readers never see half of one; of two writers at a time one may be forgotten, and measures again.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_MOST = 20_000
+"""entries that a file keeps, the newest"""
+
+
+def read(library: Path) -> dict[str, int]:
+    """The remembered choices, by what was measured; none if there is no sound file."""
+    path = cache_file(library)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    choices = content.get("choices") if isinstance(content, dict) else None
+    if not isinstance(choices, dict):
+        return {}
+    return {key: choice for key, choice in choices.items() if type(choice) is int}
+
+
+def add(library: Path, measured: Mapping[str, int]) -> None:
+    """Adds choices to the file, beside what others have added since it was read."""
+    path = cache_file(library)
+    if path is None or not measured:
+        return
+    choices = {**read(library), **measured}
+    kept = dict(list(choices.items())[-_MOST:])
+    content = json.dumps({"processor": processor(), "choices": kept})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(content)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError:
+        return
+
+
+def cache_file(library: Path) -> Path | None:
+    """Where choices are kept; SANP_TUNING may name another folder, or be ``off``."""
+    named = os.environ.get("SANP_TUNING")
+    if named == "off":
+        return None
+    if named:
+        folder = Path(named)
+    else:
+        import pooch  # type: ignore[import-untyped]
+
+        folder = Path(pooch.os_cache("sanp")) / "tuning"
+    key = hashlib.sha256(f"{processor()}\n{_build(str(library))}".encode()).hexdigest()
+    return folder / f"{key[:16]}.json"
+
+
+@functools.cache
+def processor() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return platform.processor() or platform.machine()
+    wanted = ("model name", "cpu family", "model", "stepping")
+    found = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)  # the first processor's lines win
+    named = [value.strip() for key, value in found.items() if key.strip() in wanted]
+    return ", ".join(sorted(named)) or platform.machine()
+
+
+@functools.cache
+def _build(library: str) -> str:
+    return hashlib.sha256(Path(library).read_bytes()).hexdigest()
