@@ -46,11 +46,13 @@ def test_steps_are_counted_through_all_stages(tmp_path: Path) -> None:
     assert stages(found) == [(0, 20, "pretrain"), (20, 45, "joint")]
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"stage": "joint"}', '{"stage": "joint", "step": null}', '{"stage": "joint", "step": -1}'])
+@pytest.mark.parametrize(
+    "line", ["{", "[]", '{"stage": "joint"}', '{"stage": "joint", "step": null}', '{"stage": "joint", "step": -1}']
+)
 def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{{"stage": "a", "step": 1}}\n{line}\n')
-    with pytest.raises(SanpError, match="line 2.*run it anew"):
+    with pytest.raises(SanpError, match=r"line 2.*run it anew"):
         _epochs(tmp_path)
 
 
