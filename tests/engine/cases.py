@@ -71,8 +71,22 @@ def random_case(seed: int) -> Case:
     return case
 
 
-def run_case(case: Case) -> None:
-    """Runs the program with random algorithms and threads; an assertion says what differed."""
+@dataclass(frozen=True)
+class Outcome:
+    """How far a program was from its twin."""
+
+    difference: float
+    """of the largest number on the way"""
+    finite: bool
+    story: str
+
+    @property
+    def right(self) -> bool:
+        return self.finite and self.difference <= TOLERANCE
+
+
+def run_case(case: Case) -> Outcome:
+    """Runs the program with random algorithms and threads."""
     program = case.writer.build()
     for op in range(program.operators):
         found = program.algorithms(op)
@@ -84,10 +98,15 @@ def run_case(case: Case) -> None:
     (y,), finite = program.run([case.inputs], threads)
     expected = case.values[-1][1].reshape(y.shape).numpy()
     scale = max(case.largest, float(np.abs(expected).max(initial=0)))
-    difference = float(np.abs(y - expected).max(initial=0))
-    assert finite.all() and difference <= TOLERANCE * scale, (
-        f"seed {case.seed}: {difference:.2e} of {scale:.2e} with {threads} threads in " + "; ".join(case.story)
-    )
+    difference = float(np.abs(y - expected).max(initial=0)) / scale
+    story = f"seed {case.seed}: {difference:.2e} of {scale:.2e} with {threads} threads in " + "; ".join(case.story)
+    return Outcome(difference, bool(finite.all()), story)
+
+
+def wrong_cases(seeds: range) -> list[str]:
+    """What is wrong with the programs of these seeds; nothing if all agree."""
+    outcomes = [run_case(random_case(seed)) for seed in seeds]
+    return [outcome.story for outcome in outcomes if not outcome.right]
 
 
 def _act(case: Case, channels: int) -> tuple[Activation, Callable[[Tensor], Tensor]]:

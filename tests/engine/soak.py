@@ -13,7 +13,9 @@ def main(count: int, first: int = 0) -> None:
     torch.set_num_threads(1)
     start = time.perf_counter()
     for seed in range(first, first + count):
-        run_case(random_case(seed))
+        outcome = run_case(random_case(seed))
+        if not outcome.right:
+            raise SystemExit(outcome.story)
         if (seed - first + 1) % 1000 == 0:
             sys.stdout.write(f"{seed - first + 1} cases agree, {time.perf_counter() - start:.0f} s\n")
             sys.stdout.flush()

@@ -45,7 +45,10 @@ def cut(trace: Trace, new_writer: Callable[[], Writer] = ProgramWriter) -> list[
         raise Unsupported("a network that runs no operator")
     reasons = {unit.index: reason for unit in units if (reason := _obstacle(trace, unit, new_writer())) is not None}
     while True:
-        segments = _segments(trace, units, reasons)
+        try:
+            segments = _segments(trace, units, reasons)
+        except Unsupported as uncut:
+            raise Unsupported("; ".join(dict.fromkeys([*reasons.values(), str(uncut)]))) from uncut
         try:
             return [(segment, _lower(trace, segment, new_writer()) if segment.native else None) for segment in segments]
         except Obstacle as found:

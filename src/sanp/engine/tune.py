@@ -29,8 +29,7 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
     if any(remembered.get(key) not in choices[op] for op, key in named.items()):
         seconds = _measure(program, choices, inputs, threads)
         measured = {
-            key: min(choices[op], key=lambda algorithm: float(seconds[algorithm, op]))
-            for op, key in named.items()
+            key: min(choices[op], key=lambda algorithm: float(seconds[algorithm, op])) for op, key in named.items()
         }
         tuning_cache.add(library, measured)
         remembered |= measured

@@ -1,0 +1,50 @@
+"""Only a decision on the edge of its threshold may differ between a network and its twin."""
+
+import torch
+from torch import Tensor, nn
+
+from sanp.binarize import SemanticHashing, TopK
+from sanp.engine.agreement import agree, near_ties
+from sanp.spm import SPM
+
+
+class Given(nn.Module):
+    """A saliency that is the input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+def ties_of(spm: SPM, saliency: list[list[float]]) -> list[bool]:
+    with near_ties(spm.eval()) as found:
+        spm(torch.tensor(saliency))
+    return found[0].tolist()
+
+
+def test_a_score_at_its_threshold_is_a_near_tie() -> None:
+    spm = SPM(Given(), SemanticHashing(noise=0, soft_share=0, per="sample"))
+    spm.threshold.fill_(0.5)
+    # The largest score is 1.5 - 0.5 = 1, so 1e-4 is the bound.
+    assert ties_of(spm, [[1.5, 0.4], [0.50005, 0.2], [1.0, 0.4998]]) == [False, True, False]
+
+
+def test_with_no_channel_open_only_the_largest_two_can_tie() -> None:
+    spm = SPM(Given(), SemanticHashing(noise=0, soft_share=0, per="sample"))
+    assert ties_of(spm, [[-1.0, -1.00005, -0.5], [-0.5, -0.50004, -1.0]]) == [False, True]
+
+
+def test_winners_tie_where_the_last_of_them_and_the_next_do() -> None:
+    spm = SPM(Given(), TopK(density=0.5))
+    assert ties_of(spm, [[1.0, 0.9, 0.90005, 0.1], [1.0, 0.9, 0.1, 0.10001]]) == [True, False]
+
+
+def test_one_sample_that_differs_without_a_tie_is_a_difference() -> None:
+    expected = torch.eye(4)
+    given = expected.clone()
+    given[2] += 2e-4
+    none, third = torch.zeros(4, dtype=torch.bool), torch.tensor([False, False, True, False])
+    assert agree([expected + 0.9e-4], [expected], [none])
+    assert not agree([given], [expected], [none])
+    assert not agree([given], [expected], [third.roll(1)])
+    assert agree([given], [expected], [none, third])
+    assert not agree([given[:, :2]], [expected], [third])

@@ -1,0 +1,75 @@
+"""What was tuned is kept on disk, and a damaged file costs only time."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from sanp.engine import compile, tune, tuning_cache
+from sanp.engine.library import Unavailable, library_path, load
+
+try:
+    load()
+except Unavailable as reason:
+    pytest.skip(f"no native library: {reason}", allow_module_level=True)
+
+
+def measured(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often compiling a small network measures."""
+    calls = []
+    original = tune._measure
+    monkeypatch.setattr(tune, "_measure", lambda *args: calls.append(1) or original(*args))
+    compile(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()), torch.zeros(1, 3, 16, 16))
+    monkeypatch.setattr(tune, "_measure", original)
+    return len(calls)
+
+
+def test_a_second_compilation_measures_nothing(tuning: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [measured(monkeypatch), measured(monkeypatch)] == [1, 0]
+    (file,) = tuning.glob("*.json")
+    content = json.loads(file.read_text())
+    assert content["processor"] == tuning_cache.processor()
+    assert list(content["choices"].values()) == [next(iter(content["choices"].values()))]
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"choices": 3}', '{"choices": {"a": "b"}}', "\x00\xff"])
+def test_a_damaged_file_is_measured_anew(tuning: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+    measured(monkeypatch)
+    (file,) = tuning.glob("*.json")
+    file.write_text(damage)
+    assert [measured(monkeypatch), measured(monkeypatch)] == [1, 0]
+
+
+def test_a_choice_that_the_convolution_does_not_have_is_measured_anew(
+    tuning: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(monkeypatch)
+    (file,) = tuning.glob("*.json")
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({"choices": dict.fromkeys(content["choices"], 3)}))  # 3 is for stride 2
+    assert measured(monkeypatch) == 1
+
+
+def test_a_folder_that_cannot_be_made_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SANP_TUNING", str(tmp_path / "file" / "below"))
+    assert [measured(monkeypatch), measured(monkeypatch)] == [1, 1]
+
+
+def test_writers_at_the_same_time_leave_a_whole_file(tuning: Path) -> None:
+    def write(first: int) -> None:
+        for number in range(20):
+            tuning_cache.add(library_path(), {f"{first}-{number}": first})
+
+    writers = [threading.Thread(target=write, args=(first,)) for first in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    found = tuning_cache.read(library_path())
+    assert found
+    assert all(key.startswith(f"{choice}-") for key, choice in found.items())
+    assert [path.suffix for path in tuning.iterdir()] == [".json"]
