@@ -172,8 +172,9 @@ def _gate(case: Case, number: int, x: Tensor, out: int) -> tuple[int, Tensor]:
 
 def _window(case: Case, size: tuple[int, int], largest: int) -> Window:
     dice = case.dice
-    if dice.random() < 0.4 and min(size) >= 2:
-        return Window(kernel=(3, 3), padding=(1, 1))
+    if dice.random() < 0.5 and min(size) >= 3:  # what Winograd's schemes take
+        stride, edge = dice.choice([1, 1, 2]), dice.choice([0, 1, 1, 2])
+        return Window(kernel=(3, 3), stride=(stride, stride), padding=(edge, edge))
     kernel, stride, dilation = (tuple(dice.randint(1, n) for _ in range(2)) for n in (largest, 3, 3))
     padding = tuple(dice.randint(0, k) for k in kernel)
     window = Window(kernel=kernel, stride=stride, padding=padding, dilation=dilation)
