@@ -16,6 +16,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from sanp import data, distributed
+from sanp.commands.bench import bench
 from sanp.commands.compare import compare
 from sanp.commands.explore import explore
 from sanp.commands.export import export
@@ -35,7 +36,7 @@ from sanp.run import train as train_run
 app = typer.Typer(help=__doc__.partition(":")[0] + " of sanp.", no_args_is_help=True, add_completion=False)
 data_app = typer.Typer(help="Data sets: what there is, and fetching them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-for command in (compare, explore, export, predict, report, reproduce):
+for command in (bench, compare, explore, export, predict, report, reproduce):
     app.command()(command)
 app.command(name="inspect")(inspect_command)
 console = Console()

@@ -19,7 +19,7 @@ def inspect_network(target: str, shape: str, *, skip: Sequence[str] = (), shortc
     ``shape`` is the input's, sizes with commas; several inputs are separated by semicolons.
     """
     net = build(target)
-    example = tuple(_input(part) for part in shape.split(";"))
+    example = tuple(read_input(part) for part in shape.split(";"))
     gated = gate(net, example, skip=skip, shortcuts=shortcuts)
     return f"{gated!r}\nthe SPMs add {human(gated.overhead_flops)} FLOPs"
 
@@ -55,7 +55,8 @@ def build(target: str) -> nn.Module:
     return net
 
 
-def _input(shape: str) -> Tensor:
+def read_input(shape: str) -> Tensor:
+    """An input of a shape that is written as sizes with commas."""
     sizes = shape.split(",")
     if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
         raise SanpError(f"input {shape!r} cannot be read: give sizes with commas, as 1,3,224,224")
