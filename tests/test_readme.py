@@ -38,10 +38,11 @@ def test_the_loop_of_one_s_own_reaches_the_budget(squares_loader: list[tuple[Ten
     gated = sanp.gate(SmallNet(), squares_loader[0][0])
     names = {
         "sanp": sanp,
+        "torch": torch,
         "gated": gated,
+        "images": squares_loader[0][0],
         "train_loader": 40 * squares_loader,
         "task_loss": nn.functional.cross_entropy,
-        "optimizer": torch.optim.Adam(gated.parameters(), lr=3e-3),
     }
     exec(BLOCKS[1], names)
     report = sanp.evaluate(gated, squares_loader)
