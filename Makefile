@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format setup browser-test networks fuzz soak
+.PHONY: demo test lint format setup browser-test networks fuzz soak engine-soak engine-sanitize engine-bench
 
 demo: DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 demo: setup
@@ -50,3 +50,17 @@ fuzz: setup
 soak: setup
 	$(BIN)/python -m tests.soak fits 200
 	$(BIN)/python -m tests.soak engine 1000000
+
+# Random programs for the engine's library against double precision: 100,000, where the tests take 2,000.
+engine-soak: setup
+	$(BIN)/python -m tests.engine.soak 100000
+
+# The 2,000 under the address and undefined-behaviour sanitizers, with every instruction set of this machine; wants g++.
+engine-sanitize: setup
+	$(BIN)/python -m tests.engine.sanitize 2000
+
+# Time against FLOPs on this machine, which should be idle: results/engine.jsonl, its tables and its figure.
+engine-bench: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench,figures]'
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/engine.py --threads 2 --network m_cifarnet resnet18

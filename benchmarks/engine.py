@@ -1,34 +1,40 @@
-"""Time against FLOPs: the engine at several budgets beside the dense network in torch, ONNX Runtime and OpenVINO.
+"""Time against FLOPs of our own networks: lines in results/engine.jsonl, the tables and the figure that quote them.
 
-    python benchmarks/engine.py --network m_cifarnet --batch 1 64
+    python benchmarks/engine.py                       # all networks, batches 1 and 64, one pinned thread
+    python benchmarks/engine.py --network m_cifarnet --batch 1 --seconds 5
+    python benchmarks/engine.py --threads 2           # how two threads scale, beside a matrix product and ONNX Runtime
+    python benchmarks/engine.py --tables              # measures nothing: tables and figure from the lines
 
-One pinned thread, fp32, interleaved calls, medians of CPU time; ratios to the fastest dense runtime and to the
-engine's own dense time. Every image of a batch has its own mask.
+Every image of a batch has its own mask.
 """
 
 import argparse
-import io
-import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import sanp
 from sanp.backbones.resnet18 import BLOCKS_PER_STAGE, WIDTHS, BasicBlock
 from sanp.engine import compile
-from sanp.record import record
+from sanp.engine.bench import Bench, BenchConfig, bench, medians, random_images
+from sanp.engine.bench_report import engine_table, time_against_flops, write_figure
+from sanp.engine.runtimes import Call, dense_calls
+from sanp.results import append, commit, fill, read
 
-Call = Callable[[], object]
-LINE = (
-    "{network:18} batch {batch:<3} {what:22} kept {kept:5.3f}  {ms_per_image:8.3f} ms/image  "
-    "of best dense {of_best_dense:5.3f}  of own dense {of_own_dense:5.3f}"
-)
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "engine.jsonl"
+QUOTED = (ROOT / "docs" / "engine.md", ROOT / "README.md")
+FIGURE = ROOT / "docs" / "figures" / "time-against-flops.svg"
+NAMES = {
+    "m_cifarnet": "M-CifarNet",
+    "resnet18": "ResNet-18 (CIFAR)",
+    "vgg19": "VGG-19 (CIFAR)",
+    "imagenet_resnet18": "ResNet-18 (224x224)",
+}
+LARGE = ("imagenet_resnet18",)
 
 
 class ImageNetResNet18(nn.Module):
@@ -51,147 +57,100 @@ class ImageNetResNet18(nn.Module):
         return self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
 
 
-def images(count: int, size: int, seed: int = 0) -> Tensor:
-    """Blobs of random brightness, contrast and colour: different enough for the gates to differ."""
-    generator = torch.Generator().manual_seed(seed)
-    coarse = torch.randn(count, 3, 6, 6, generator=generator)
-    smooth = F.interpolate(coarse, size=(size, size), mode="bilinear")
-    contrast = 0.3 + 2 * torch.rand(count, 1, 1, 1, generator=generator)
-    return smooth * contrast + torch.randn(count, 3, 1, 1, generator=generator)
-
-
-def network(name: str, size: int) -> nn.Module:
+def network(name: str) -> tuple[nn.Module, Tensor]:
+    """A network whose batch norms have seen images, and images."""
     torch.manual_seed(0)
-    net = ImageNetResNet18() if name == "imagenet_resnet18" else sanp.backbones.BACKBONES[name](num_classes=10)
+    large = name in LARGE
+    net = ImageNetResNet18() if large else sanp.backbones.BACKBONES[name](num_classes=10)
+    shape = (3, 224, 224) if large else (3, 32, 32)
     net.train()
     with torch.no_grad():
-        for step in range(3):  # batch norms with statistics of their own
-            net(images(16, size, seed=step))
-    return net.eval()
+        for step in range(3):
+            net(random_images(shape, 16, seed=step))
+    return net.eval(), random_images(shape, 32 if large else 128, seed=5)
 
 
-def dense_runtimes(net: nn.Module, x: Tensor, threads: int, wanted: list[str]) -> dict[str, Call]:
-    """The dense network in every runtime that is installed."""
-    calls: dict[str, Call] = {}
-    if "eager" in wanted:
-        calls["torch eager"] = lambda: net(x)
-    if "compile" in wanted:
-        fused = torch.compile(net)
-        calls["torch.compile"] = lambda: fused(x)
-    if "ort" in wanted or "openvino" in wanted:
-        buffer = io.BytesIO()
-        torch.onnx.export(net, (x,), buffer, dynamo=False, opset_version=17)
-        model = buffer.getvalue()
-        if "ort" in wanted:
-            calls["ONNX Runtime"] = _onnx_runtime(model, x, threads)
-        if "openvino" in wanted:
-            calls["OpenVINO"] = _openvino(model, x, threads)
-    return calls
+def line_of(found: Bench, seconds: float) -> dict[str, object]:
+    versions = {"torch": torch.__version__}
+    for package in ("onnxruntime", "openvino", "nncf"):
+        try:
+            versions[package] = __import__(package).__version__
+        except ImportError:
+            continue
+    return {**found.as_dict(), "seconds": seconds, "versions": versions, "commit": commit()}
 
 
-def _onnx_runtime(model: bytes, x: Tensor, threads: int) -> Call:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: x.numpy()}
-    return lambda: session.run(None, feed)
-
-
-def _openvino(model: bytes, x: Tensor, threads: int, precision: str = "f32") -> Call:
-    import openvino
-
-    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
-    request = openvino.compile_model(
-        openvino.Core().read_model(io.BytesIO(model)), "CPU", settings
-    ).create_infer_request()
-    return lambda: request.infer([x.numpy()], share_inputs=True)
-
-
-def medians(calls: dict[str, Call], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """Interleaved bursts; the first call of a burst warms the caches and is not counted."""
-    for call in calls.values():
-        call()
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or min(map(len, times.values())) < 5:
-        for name, call in calls.items():
-            call()
-            for _ in range(3):
-                start = clock()
-                call()
-                times[name].append(clock() - start)
-    return {name: float(np.median(found)) for name, found in times.items()}
+def scaling(name: str, threads: int, seconds: float) -> list[str]:
+    """How much faster several threads are than one: the engine, ONNX Runtime and a matrix product, in one run."""
+    net, images = network(name)
+    gated = sanp.gate(net, images[:1]).eval()
+    gated.set_budget(0.33, images)
+    matrix = torch.randn(1024, 1024)
+    lines = []
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[-threads:]))
+    for batch in (1, 64):
+        x = images[:batch].contiguous()
+        calls: dict[str, Call] = {}
+        for count in (1, threads):
+            for what, each in (("engine, dense", net), ("engine, 67% pruned", gated)):
+                fast = compile(each, images[:4], threads=count)
+                calls[f"{what} {count}"] = lambda fast=fast, x=x: fast(x)
+            found, _ = dense_calls(net, x, images, threads=count, wanted=("ONNX Runtime",))
+            calls |= {f"{what} {count}": call for what, call in found.items()}
+            calls[f"matrix product {count}"] = lambda count=count: torch.set_num_threads(count) or matrix @ matrix
+        with torch.no_grad():
+            times = medians(calls, seconds * len(calls), time.perf_counter)
+        for what in dict.fromkeys(label.rpartition(" ")[0] for label in calls):
+            gain = times[f"{what} 1"] / times[f"{what} {threads}"]
+            lines.append(f"{NAMES[name]:20} batch {batch:<3} {what:22} {threads} threads are {gain:.2f} times one")
+    return lines
 
 
-def measure(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, object]:
-    size = 224 if name.startswith("imagenet") else 32
-    net, x = network(name, size), images(batch, size, seed=9)
-    with torch.no_grad():
-        calls = dense_runtimes(net, x, arguments.threads, arguments.runtimes)
-        references = list(calls)
-        calls["engine, dense"] = _engine(net, x, arguments.threads)
-        kept = {"engine, dense": 1.0}
-        for pruned in arguments.pruned:
-            gated = sanp.gate(net, x[:1]).eval()
-            gated.set_budget(1 - pruned, images(32 if size > 100 else 128, size, seed=5))
-            label = f"engine, {pruned:.0%} pruned"
-            calls[label] = _engine(gated, x, arguments.threads)
-            kept[label] = _kept(gated, x)
-        clock = time.process_time if arguments.threads == 1 else time.perf_counter
-        times = medians(calls, arguments.seconds * len(calls), clock)
-    best = min(times[reference] for reference in references)
-    rows = [
-        {
-            "network": name, "batch": batch, "threads": arguments.threads, "what": label, "kept": kept.get(label, 1.0),
-            "ms_per_image": 1e3 * seconds / batch, "of_best_dense": seconds / best,
-            "of_own_dense": seconds / times["engine, dense"],
-        }
-        for label, seconds in times.items()
-    ]  # fmt: skip
-    for row in rows:
-        print(LINE.format(**row), flush=True)
-    return {"rows": rows}
-
-
-def _engine(net: nn.Module, x: Tensor, threads: int) -> Call:
-    fast = compile(net, x[:1], threads=threads)
-    expected, given = net(x), fast(x)
-    difference = (given - expected).abs().amax(1) / expected.abs().max()
-    flipped = int((difference > 1e-4).sum())
-    if flipped > len(x) // 20:
-        raise SystemExit(f"{flipped} of {len(x)} outputs differ from the network's")
-    return lambda: fast(x)
-
-
-def _kept(gated: sanp.GatedNetwork, x: Tensor) -> float:
-    with record(gated) as gates:
-        gated(x)
-    cost = gated.cost.per_sample({name: gate.decision for name, gate in gates.items()})
-    return float(cost.mean()) / gated.dense_flops
+def write_tables() -> None:
+    lines = list(read(RESULTS))
+    for document in QUOTED:
+        fill(document, "engine", engine_table(lines))
+    write_figure(time_against_flops(lines), FIGURE)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", nargs="+", default=["m_cifarnet", "resnet18", "vgg19"])
+    parser.add_argument("--network", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 64])
     parser.add_argument("--pruned", nargs="*", type=float, default=[0.34, 0.5, 0.67])
-    parser.add_argument("--runtimes", nargs="*", default=["eager", "compile", "ort", "openvino"])
+    parser.add_argument("--runtimes", nargs="*", default=None, help="names as in the table; all by default")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each thing measured")
     parser.add_argument("--core", type=int, default=None, help="pin to this core")
-    parser.add_argument("--json", type=Path, default=None, help="append the rows to this file")
+    parser.add_argument("--tables", action="store_true", help="only write tables and figure")
+    parser.add_argument("--print", action="store_true", help="print only: no line, no tables")
     arguments = parser.parse_args()
-    if arguments.core is not None:
-        os.sched_setaffinity(0, {arguments.core})
-    torch.set_num_threads(arguments.threads)
-    for name in arguments.network:
-        for batch in arguments.batch:
-            result = measure(name, batch, arguments)
-            if arguments.json is not None:
-                with arguments.json.open("a") as file:
-                    file.write(json.dumps(result) + "\n")
+    for name in () if arguments.tables else arguments.network:
+        if arguments.threads > 1:
+            print("\n".join(scaling(name, arguments.threads, arguments.seconds)), flush=True)
+            continue
+        for batch in arguments.batch if name not in LARGE else arguments.batch[:1]:
+            config = BenchConfig(
+                batch=batch,
+                pruned=tuple(arguments.pruned),
+                seconds=arguments.seconds,
+                runtimes=None if arguments.runtimes is None else tuple(arguments.runtimes),
+                core=arguments.core,
+            )
+            net, images = network(name)
+            found = bench(NAMES[name], net, sanp.gate(net, images[:1]).eval(), images, config)
+            for row in found.rows:
+                ratio = "" if row.of_best_dense is None else f"{row.of_best_dense:5.3f}"
+                print(
+                    f"{NAMES[name]:20} batch {batch:<3} {row.what:20} kept {row.kept:5.3f} {row.ms:9.3f} ms/image  "
+                    f"of best dense {ratio}  of own dense {row.of_own_dense:5.3f}",
+                    flush=True,
+                )
+            print(*(f"{what} is left out: {why}" for what, why in found.missing.items()), sep="\n", flush=True)
+            if not arguments.print:
+                append(RESULTS, line_of(found, arguments.seconds))
+    if not arguments.print and arguments.threads == 1:
+        write_tables()
 
 
 if __name__ == "__main__":

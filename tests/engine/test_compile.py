@@ -1,5 +1,7 @@
 """sanp.compile against the network it was compiled from."""
 
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -163,6 +165,26 @@ def test_concurrent_calls_give_what_calls_one_after_the_other_give() -> None:
     for worker in workers:
         worker.join()
     assert wrong == []
+
+
+FORKED = """
+import os, torch
+from sanp.engine import compile
+fast = compile(torch.nn.Conv2d(3, 8, 3).eval(), torch.zeros(1, 3, 12, 12), threads=2)
+x = torch.randn(1, 3, 12, 12)
+before = fast(x)
+child = os.fork()
+if child == 0:
+    same = torch.equal(fast(x), before)
+    fast.__dict__.clear()
+    os._exit(0 if same else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), torch.equal(fast(x), before))
+"""
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.split() == ["0", "True"]
 
 
 @pytest.mark.parametrize(

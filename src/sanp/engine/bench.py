@@ -6,6 +6,7 @@ own dense time.
 
 import contextlib
 import copy
+import itertools
 import os
 import statistics
 import time
@@ -92,16 +93,18 @@ class Bench:
 def bench(name: str, dense: nn.Module, gated: nn.Module, images: Tensor, config: BenchConfig) -> Bench:
     """Times a dense network and its gated form; ``gated`` as it is, if it is pruned, and at the wanted costs.
 
-    ``images`` (at least one) set thresholds and int8's ranges, and the first of them are what is timed.
+    ``images`` (at least one) set thresholds and int8's ranges. Calls take turns through several batches of them, so
+    that a time belongs to the mean cost and not to one image's.
     """
-    x = images[torch.arange(config.batch) % len(images)].contiguous()
+    turns = [images[(torch.arange(config.batch) + first) % len(images)] for first in _starts(len(images), config.batch)]
+    x = turns[0]
     with _pinned(config), torch.no_grad():
         calls, missing = dense_calls(dense, x, images, threads=config.threads, wanted=config.runtimes)
-        calls[OWN] = _engine(dense, x, config)
+        calls[OWN] = _engine(dense, turns, config)
         kept = {OWN: 1.0}
         for label, network in _variants(gated, dense, images, config.pruned):
-            kept[label] = _kept(network, dense, x)
-            calls[label] = _engine(network, x, config)
+            kept[label] = statistics.fmean(_kept(network, dense, batch) for batch in turns)
+            calls[label] = _engine(network, turns, config)
         clock = time.process_time if config.threads == 1 else time.perf_counter
         times = medians(calls, config.seconds * len(calls), clock)
     best = min((times[reference] for reference in FP32 if reference in times), default=None)
@@ -142,9 +145,15 @@ def _kept(network: nn.Module, dense: nn.Module, x: Tensor) -> float:
     return float(cost.mean()) / network.cost.dense_flops
 
 
-def _engine(network: nn.Module, x: Tensor, config: BenchConfig) -> Call:
-    fast = compile(network, x[:4], threads=config.threads)
-    return lambda: fast(x)
+def _starts(images: int, batch: int) -> range:
+    """Where the batches begin that calls take turns through: eight of them, or as many as there are."""
+    return range(0, min(images, 8 * batch), batch)
+
+
+def _engine(network: nn.Module, turns: list[Tensor], config: BenchConfig) -> Call:
+    fast = compile(network, turns[0][:4], threads=config.threads)
+    order = itertools.cycle(turns)
+    return lambda: fast(next(order))
 
 
 @contextlib.contextmanager

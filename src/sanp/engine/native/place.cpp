@@ -9,12 +9,16 @@
 
 #include "program.hpp"
 #include "schemes.hpp"
+#include "team.hpp"
 #include "workspace.hpp"
 
 namespace sanp {
 
 Program::Program() = default;
-Program::~Program() = default;
+Program::~Program() {
+  for (auto& team : teams)
+    if (team && !team->alive()) (void)team.release();  // after a fork there are no threads to be ended
+}
 
 void Floats::Free::operator()(float* p) const { std::free(p); }
 

@@ -71,6 +71,7 @@ struct Op {
 };
 
 struct Workspace;
+class Team;
 
 struct Program {
   const Kernels* kernels;
@@ -84,6 +85,7 @@ struct Program {
   int chunk = 1;                           // samples that go through an operator together
   std::mutex mutex;
   std::vector<std::unique_ptr<Workspace>> idle;
+  std::vector<std::unique_ptr<Team>> teams;  // idle ones
   Program();
   ~Program();
 };

@@ -70,6 +70,34 @@ class Lease {
   std::unique_ptr<Workspace> workspace_;
 };
 
+// A team from the program's idle ones, given back when done.
+class TeamLease {
+ public:
+  TeamLease(Program& p, int size) : program_(p) {
+    {
+      std::lock_guard<std::mutex> lock(p.mutex);
+      for (auto& t : p.teams)
+        if (t->size() == size) {
+          team_ = std::move(t);
+          p.teams.erase(p.teams.begin() + (&t - p.teams.data()));
+          break;
+        }
+    }
+    if (team_ && !team_->alive()) (void)team_.release();  // its threads are not there to be ended
+    if (!team_) team_ = std::make_unique<Team>(size);
+  }
+  ~TeamLease() {
+    std::lock_guard<std::mutex> lock(program_.mutex);
+    constexpr size_t most = 4;
+    if (program_.teams.size() < most) program_.teams.push_back(std::move(team_));
+  }
+  Team& operator*() { return *team_; }
+
+ private:
+  Program& program_;
+  std::unique_ptr<Team> team_;
+};
+
 // A thread that works alone is timed by its own clock, which stands still while other processes have the core.
 double now(int team) {
 #ifdef CLOCK_THREAD_CPUTIME_ID
@@ -97,20 +125,24 @@ void run_program(Program& p, const float* const* in, float* const* out, long sam
   if (threads > 1 && samples < threads) {
     Lease workspace(p, 1, threads);
     Barrier barrier(threads);
-    on_threads(threads, barrier, [&](int rank) {
+    TeamLease team(p, threads);
+    (*team).run(barrier, [&](int rank) {
       for (long s = 0; s < samples; s++) walk({p, *workspace, in, out, s, 1, {rank, threads}, notes}, barrier);
     });
     return;
   }
   const Notes quiet{nullptr, notes.live, notes.finite};
   Barrier alone(1);  // threads with samples of their own wait for nobody
-  on_threads((int)std::min<long>(threads, samples), alone, [&](int rank) {
+  const auto share = [&](int rank) {
     const long first = samples * rank / threads, last = samples * (rank + 1) / threads;
     const int chunk = (int)std::min<long>(p.chunk, std::max(last - first, 1L));
     Lease workspace(p, chunk, 1);
     for (long s = first; s < last; s += chunk)
       walk({p, *workspace, in, out, s, (int)std::min<long>(chunk, last - s), {0, 1}, rank == 0 ? notes : quiet}, alone);
-  });
+  };
+  if (threads == 1) return share(0);
+  TeamLease team(p, threads);
+  (*team).run(alone, share);
 }
 
 }  // namespace sanp

@@ -1,7 +1,11 @@
-// A team of threads that walk through a program side by side.
+// A team of threads that walk through a program side by side. They sleep between calls, and spin within one.
 #pragma once
+#include <sys/types.h>
+
 #include <atomic>
-#include <exception>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -20,27 +24,27 @@ class Barrier {
   std::atomic<bool> broken_{false};
 };
 
-// Runs work(rank) on `count` threads, this one among them, and passes on the first error.
-template <class Work>
-void on_threads(int count, Barrier& barrier, Work work) {
-  std::vector<std::exception_ptr> errors(count);
-  auto guarded = [&](int rank, auto&& task) {
-    try {
-      task();
-    } catch (...) {
-      errors[rank] = std::current_exception();
-      barrier.break_up();
-    }
-  };
-  std::vector<std::thread> threads;
-  guarded(0, [&] {
-    for (int rank = 1; rank < count; rank++)
-      threads.emplace_back([&, rank] { guarded(rank, [&] { work(rank); }); });
-    work(0);
-  });
-  for (auto& t : threads) t.join();
-  for (auto& e : errors)
-    if (e) std::rethrow_exception(e);
-}
+class Team {
+ public:
+  explicit Team(int size);
+  ~Team();
+  int size() const { return (int)workers_.size() + 1; }
+  // A process that was forked has the object and not its threads.
+  bool alive() const;
+  // work(rank) on every thread, this one among them; the first error is passed on, and breaks the barrier.
+  void run(Barrier&, const std::function<void(int)>& work);
+
+ private:
+  void serve(int rank);
+  void stop();
+  std::mutex mutex_;
+  std::condition_variable start_, done_;
+  const std::function<void(int)>* work_ = nullptr;
+  long round_ = 0;
+  int busy_ = 0;
+  bool stopped_ = false;
+  const pid_t owner_;
+  std::vector<std::thread> workers_;
+};
 
 }  // namespace sanp
