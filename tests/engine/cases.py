@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sanp.engine.program import Activation, GateWeights, ProgramWriter, Window
+from sanp.engine.program import Activation, GateWeights, ProgramWriter
+from sanp.engine.shapes import Window
 
 TOLERANCE = 2e-5
 """of the largest number on the way: single against double precision, F(4x4) included"""

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from sanp.engine.library import NativeProgram, Unavailable, load
-from sanp.engine.program import Activation, ProgramWriter, Window
+from sanp.engine.program import Activation, ProgramWriter
+from sanp.engine.shapes import Window
 from sanp.errors import SanpError
 
 from .cases import random_case, run_case, wrong_cases

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from sanp.binarize import SemanticHashing, TopK
-from sanp.engine.program import Floats, GateWeights
+from sanp.engine.program import GateWeights
+from sanp.engine.shapes import Floats
 from sanp.methods.density import Winners
 from sanp.methods.fbs import BoostingSaliency
 from sanp.saliency import PredictedSaliency, Standardize, StaticSaliency

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sanp.engine.gates import Unsupported, floats, gate_weights
-from sanp.engine.program import IDENTITY, Activation, Floats, ProgramWriter, Window
+from sanp.engine.program import IDENTITY, Activation, ProgramWriter
+from sanp.engine.shapes import Floats, Shape, Window
 from sanp.engine.units import Unit
 from sanp.gated_conv import FollowingConv, GatedConv
 from sanp.trace import Node, Trace, Value
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 Writer: TypeAlias = Union[ProgramWriter, "OnnxWriter"]
 """what programs are written with: the native library's, or ONNX's"""
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sanp.engine.library import NativeProgram
-
-Floats = NDArray[np.float32]
-Pair = tuple[int, int]
+from sanp.engine.shapes import (
+    Floats,
+    Pair,
+    Shape,
+    Window,
+    chosen,
+    combined,
+    convolved,
+    flattened,
+    joined,
+    projected,
+)
 
 (_INPUT, _OUTPUT, _CONV, _GATE, _LINEAR, _POOL, _ADAPTIVE, _ACTIVATION, _ADD, _MULTIPLY, _AFFINE, _CONCAT, _CHANNELS,
  _FLATTEN) = range(1, 15)  # fmt: skip
@@ -35,26 +43,6 @@ IDENTITY = Activation()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
-    """Where a kernel looks: a convolution's or a pooling's."""
-
-    kernel: Pair
-    stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
-
-    def numbers(self) -> list[int]:
-        """In the order of the library."""
-        return [*self.kernel, *self.stride, *self.padding, *self.dilation]
-
-    def out(self, size: Pair) -> Pair:
-        """The size of the map that it gives."""
-        extent = zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        height, width = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in extent)
-        return height, width
-
-
-@dataclass(frozen=True, kw_only=True)
 class GateWeights:
     """A Saliency-and-Pruning Module as the library wants it: s = W2 relu(W1 d + b1) + b2, open where s > threshold."""
 
@@ -73,12 +61,12 @@ class ProgramWriter:
     """Collects operators; each method gives the number of the value that it makes."""
 
     def __init__(self) -> None:
-        self.shapes: list[tuple[int, int, int]] = []
+        self.shapes: list[Shape] = []
         self.operators: list[list[int]] = []
         self._data: list[Floats] = []
         self._floats = 0
-        self._inputs: list[tuple[int, int, int]] = []
-        self._outputs: list[tuple[int, int, int]] = []
+        self._inputs: list[Shape] = []
+        self._outputs: list[Shape] = []
 
     def build(self) -> NativeProgram:
         """The program, ready to run."""
@@ -111,10 +99,8 @@ class ProgramWriter:
         follows: bool = False,
     ) -> int:
         """act(gate · (weight * x + bias) + residual); with ``follows`` a channel without live inputs is zero."""
-        _, height, width = self.shapes[x]
-        shape = (weight.shape[0], *window.out((height, width)))
         return self._add(
-            shape,
+            convolved(self.shapes[x], weight, bias, window, groups),
             lambda out: [_CONV, x, residual, out, *window.numbers(), groups, gate, int(follows), *self._act(act),
                          self._place(weight), self._place(bias)],
         )  # fmt: skip
@@ -131,7 +117,7 @@ class ProgramWriter:
     def linear(self, x: int, weight: Floats, bias: Floats, act: Activation = IDENTITY) -> int:
         """A fully connected layer on a vector."""
         return self._add(
-            (weight.shape[0], 1, 1),
+            projected(self.shapes[x], weight, bias),
             lambda out: [_LINEAR, x, out, *self._act(act), self._place(weight), self._place(bias)],
         )
 
@@ -150,11 +136,12 @@ class ProgramWriter:
 
     def add(self, a: int, b: int, act: Activation = IDENTITY) -> int:
         """act(a + b); a channel is live if either's is."""
-        return self._add(self.shapes[a], lambda out: [_ADD, a, b, out, *self._act(act)])
+        return self._add(combined(self.shapes[a], self.shapes[b]), lambda out: [_ADD, a, b, out, *self._act(act)])
 
     def multiply(self, a: int, b: int) -> int:
         """a · b, with b of the same shape or one number a channel."""
-        return self._add(self.shapes[a], lambda out: [_MULTIPLY, a, b, out])
+        shape = combined(self.shapes[a], self.shapes[b], by_channel=True)
+        return self._add(shape, lambda out: [_MULTIPLY, a, b, out])
 
     def affine(self, x: int, scale: Floats, shift: Floats, *, fills: bool = True) -> int:
         """scale · x + shift, one of each a channel; without ``fills`` a pruned channel stays pruned."""
@@ -165,19 +152,17 @@ class ProgramWriter:
 
     def concat(self, values: Sequence[int]) -> int:
         """The channels of several values, one after the other."""
-        shape = (sum(self.shapes[v][0] for v in values), *self.shapes[values[0]][1:])
-        return self._add(shape, lambda out: [_CONCAT, len(values), *values, out])
+        return self._add(joined([self.shapes[v] for v in values]), lambda out: [_CONCAT, len(values), *values, out])
 
     def channels(self, x: int, source: Sequence[int]) -> int:
         """Channel c of the result is channel source[c]: slices, splits, shuffles."""
-        return self._add((len(source), *self.shapes[x][1:]), lambda out: [_CHANNELS, x, out, *source])
+        return self._add(chosen(self.shapes[x], source), lambda out: [_CHANNELS, x, out, *source])
 
     def flatten(self, x: int) -> int:
         """Every element as a channel of its own."""
-        channels, height, width = self.shapes[x]
-        return self._add((channels * height * width, 1, 1), lambda out: [_FLATTEN, x, out])
+        return self._add(flattened(self.shapes[x]), lambda out: [_FLATTEN, x, out])
 
-    def _add(self, shape: tuple[int, int, int], operator: Any) -> int:
+    def _add(self, shape: Shape, operator: Any) -> int:
         self.shapes.append(shape)
         self.operators.append(operator(len(self.shapes) - 1))
         return len(self.shapes) - 1

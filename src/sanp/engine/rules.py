@@ -9,7 +9,8 @@ from torch import Tensor
 
 from sanp.engine.gates import Unsupported, floats
 from sanp.engine.lowering import Lowering, Rule, _pair, sample_shape
-from sanp.engine.program import Activation, Floats, Window
+from sanp.engine.program import Activation
+from sanp.engine.shapes import Floats, Window
 from sanp.trace import Node, Value
 
 
