@@ -114,7 +114,7 @@ DATA: list[Case] = [
     ("evaluate grey", lambda: evaluate((IMAGES[:, :1], LABELS)), "does not run on images of"),
     ("evaluate NaN", lambda: evaluate((NAN, LABELS)), "not finite: check the images for NaN"),
     ("evaluate labels", lambda: evaluate((IMAGES, LABELS + 9)), "give labels from 0 to 3"),
-    ("evaluate maps", lambda: sanp.evaluate(nn.Conv2d(3, 4, 3), [(IMAGES, LABELS)]), "measures classifiers"),
+    ("evaluate maps", lambda: sanp.evaluate(nn.Conv2d(3, 4, 3), [(IMAGES, LABELS)]), "a class for each of its places"),
     ("dial nothing", lambda: gated().set_budget("50%", []), "given no images"),
     ("dial none", lambda: gated().set_budget("50%", IMAGES[:0]), "given no images"),
     ("dial NaN", lambda: gated().set_budget("50%", NAN), "hold NaN"),

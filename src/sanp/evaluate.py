@@ -151,7 +151,10 @@ class _Tally:
         if logits.dim() > 2 and y.shape == (*logits.shape[:1], *logits.shape[2:]):
             logits, y = logits.movedim(1, -1).flatten(0, -2), y.flatten()  # a class for each place of a map
         elif logits.dim() > 2:
-            raise SanpError(f"the network gives {describe(logits)} for targets {describe(y)}: give a class a place")
+            raise SanpError(
+                f"the network gives {describe(logits)} for targets {describe(y)}: a map of (N, classes, ...) wants a class "
+                "for each of its places, (N, ...)"
+            )
         count, classes = logits.shape
         if (why := why_not_labels(y, count, classes)) is not None:
             raise SanpError(why)
