@@ -152,8 +152,8 @@ class _Tally:
             logits, y = logits.movedim(1, -1).flatten(0, -2), y.flatten()  # a class for each place of a map
         elif logits.dim() > 2:
             raise SanpError(
-                f"the network gives {describe(logits)} for targets {describe(y)}: a map of (N, classes, ...) wants a class "
-                "for each of its places, (N, ...)"
+                f"the network gives {describe(logits)} for targets {describe(y)}: a map of (N, classes, ...) wants "
+                "a class for each of its places, (N, ...)"
             )
         count, classes = logits.shape
         if (why := why_not_labels(y, count, classes)) is not None:

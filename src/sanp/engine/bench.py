@@ -146,8 +146,8 @@ def _kept(network: nn.Module, dense: nn.Module, x: Tensor) -> float:
 
 
 def _starts(images: int, batch: int) -> range:
-    """Where the batches begin that calls take turns through: eight of them, or as many as there are."""
-    return range(0, min(images, 8 * batch), batch)
+    """Where the batches begin that calls take turns through: 32 of them, or as many as there are."""
+    return range(0, min(images, 32 * batch), batch)
 
 
 def _engine(network: nn.Module, turns: list[Tensor], config: BenchConfig) -> Call:
