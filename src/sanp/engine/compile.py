@@ -1,6 +1,7 @@
 """sanp.compile: from a network to its fast twin, checked against it before it is given out."""
 
 import copy
+import functools
 import warnings
 from typing import Any
 
@@ -47,12 +48,17 @@ def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engi
     try:
         load()
     except Unavailable as reason:
-        warnings.warn(f"sanp.compile runs in torch and skips nothing: {reason}", stacklevel=2)
+        _warn_once(str(reason))
         return builder.in_torch(f"no native library: {reason}")
     try:
         return builder.build()
     except Unsupported as reason:
         return builder.in_torch(str(reason))
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(f"sanp.compile runs in torch and skips nothing: {reason}", stacklevel=3)
 
 
 def _check_network(network: nn.Module) -> None:
