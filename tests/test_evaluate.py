@@ -97,7 +97,7 @@ def test_a_class_for_each_pixel_is_measured_by_pixel_and_costs_by_image() -> Non
     report = sanp.evaluate(net, [(images(0.0, 1.0), targets)])
     assert report.accuracy == 28 / 32 and np.array_equal(report.confusion, [[28, 0], [4, 0]])
     assert report.per_sample.tolist() == [16 * (3 + 1) * 2] * 2
-    with pytest.raises(sanp.SanpError, match="give a class a place"):
+    with pytest.raises(sanp.SanpError, match="a class for each of its places"):
         sanp.evaluate(net, [(images(0.0, 1.0), torch.tensor([0, 1]))])
 
 
