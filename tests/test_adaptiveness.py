@@ -77,10 +77,7 @@ def test_the_last_block_is_a_residual_block_or_what_follows_the_last_stride() ->
 def test_every_contender_runs_once_a_seed_from_one_dense_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sanp.run.build", None)
-    monkeypatch.setattr("sanp.run.load_data", None)
-    monkeypatch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
-    tiny_run.install()
+    tiny_run.install(monkeypatch)
     sanp.run.train(tiny_run.recipe(method="dense", budget="100%"), tmp_path / "dense")
     fit = {"pretrain_epochs": 0, "warmup_epochs": 1, "joint_epochs": 1, "precision": "fp32", "norm_batches": 2}
     setting = {"backbone": "tiny", "batch_size": 32, "threads": 1, "budget": "50%", "test_every": 0, "fit": fit}

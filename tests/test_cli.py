@@ -15,11 +15,8 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """Calls the command line as a shell would: exit code, output, errors."""
-    monkeypatch.setattr("sanp.run.build", None)
-    monkeypatch.setattr("sanp.run.load_data", None)
     monkeypatch.setattr("sanp.cli.load_data", tiny_run.squares)
-    monkeypatch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
-    tiny_run.install()
+    tiny_run.install(monkeypatch)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["sanp", *arguments])

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import sanp.run
-from sanp.backbones import BACKBONES
 from sanp.compare import Job, carry_out, compare, make_plan, read_plan
 from sanp.errors import SanpError
 from sanp.side_by_side import ray_is_installed
@@ -22,10 +21,7 @@ SETTINGS = {"backbone": "tiny", "batch_size": 32, "threads": 1, "budget": "50%",
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny backbone and its squares, for one test."""
-    monkeypatch.setitem(BACKBONES, "tiny", tiny_run.Tiny)
-    monkeypatch.setattr(sanp.run, "build", sanp.run.build)
-    monkeypatch.setattr(sanp.run, "load_data", sanp.run.load_data)
-    tiny_run.install()
+    tiny_run.install(monkeypatch)
 
 
 def row(method: str, **settings: object) -> Row:

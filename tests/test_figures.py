@@ -28,11 +28,8 @@ norm_batches = 2
 
 
 def _install(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("sanp.run.build", None)
-    patch.setattr("sanp.run.load_data", None)
-    patch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
     patch.setitem(sanp.table.NAMES, "tiny", "Tiny")
-    tiny_run.install()
+    tiny_run.install(patch)
 
 
 @pytest.fixture(scope="module")

@@ -36,12 +36,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _install(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("sanp.run.build", None)
-    patch.setattr("sanp.run.load_data", None)
     patch.setattr("sanp.cli.load_data", tiny_run.squares)
     patch.setattr(MODULE, "build", lambda name, *, num_classes, image_size: tiny_run.Tiny(num_classes))
-    patch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
-    tiny_run.install()
+    tiny_run.install(patch)
 
 
 @pytest.fixture

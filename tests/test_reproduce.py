@@ -53,11 +53,8 @@ def test_rows_that_are_not_there_are_refused() -> None:
 
 
 def test_rows_share_their_dense_network_and_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sanp.run.build", None)
-    monkeypatch.setattr("sanp.run.load_data", None)
-    monkeypatch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
     monkeypatch.setitem(sanp.table.NAMES, "tiny", "Tiny")
-    tiny_run.install()
+    tiny_run.install(monkeypatch)
     (tmp_path / "recipes" / "table1").mkdir(parents=True)
     for method in ("sanp", "static"):
         (tmp_path / "recipes" / "table1" / f"tiny-{method}.toml").write_text(
@@ -81,10 +78,7 @@ def test_a_dense_network_that_is_not_here_is_trained_again_without_a_second_line
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the lines came with the code, and the runs did not."""
-    monkeypatch.setattr("sanp.run.build", None)
-    monkeypatch.setattr("sanp.run.load_data", None)
-    monkeypatch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
-    tiny_run.install()
+    tiny_run.install(monkeypatch)
     (tmp_path / "table1").mkdir()
     (tmp_path / "table1" / "tiny-sanp.toml").write_text(
         'backbone = "tiny"\nbatch_size = 32\nthreads = 1\nbudget = "60%"\n'

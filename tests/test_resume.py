@@ -21,10 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("sanp.run.build", None)  # put back afterwards
-    monkeypatch.setattr("sanp.run.load_data", None)
-    monkeypatch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
-    tiny_run.install()
+    tiny_run.install(monkeypatch)
     yield
 
 

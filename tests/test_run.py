@@ -16,10 +16,7 @@ from tests import tiny_run
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sanp.run.Finished]:
     patch = pytest.MonkeyPatch()
-    patch.setattr("sanp.run.build", None)
-    patch.setattr("sanp.run.load_data", None)
-    patch.setitem(sanp.backbones.BACKBONES, "tiny", tiny_run.Tiny)
-    tiny_run.install()
+    tiny_run.install(patch)
     torch.set_num_threads(1)
     yield train(tiny_run.recipe(), tmp_path_factory.mktemp("runs") / "run")
     patch.undo()

@@ -1,5 +1,6 @@
 """A run that takes a second: a small network on made-up images, through the real recipe, run folder and stages."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -41,8 +42,12 @@ class Tiny(SmallNet):
         return y
 
 
-def install() -> None:
-    """Makes the backbone ``tiny`` known, and every recipe's data the squares."""
+def install(patch: pytest.MonkeyPatch | None = None) -> None:
+    """Makes the backbone ``tiny`` known, and every recipe's data the squares, until the patch is undone."""
+    if patch is not None:
+        patch.setitem(BACKBONES, "tiny", Tiny)
+        patch.setattr(sanp.run, "build", None)
+        patch.setattr(sanp.run, "load_data", None)
     BACKBONES["tiny"] = Tiny
     sanp.run.build = lambda name, *, num_classes, image_size: BACKBONES[name](num_classes=num_classes)  # type: ignore[assignment]
     sanp.run.load_data = squares

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from sanp import winograd
 from sanp.errors import SanpError
-from sanp.winograd import Winograd
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -57,4 +56,4 @@ class Format:
         """The context to run a forward in."""
         if self.precision == "bf16":
             return torch.autocast(self.device.type, torch.bfloat16)
-        return Winograd() if self._winograd and winograd.pays() else nullcontext()
+        return winograd.Winograd() if self._winograd and winograd.pays() else nullcontext()

@@ -102,7 +102,7 @@ def test_a_run_is_timed_with_its_own_images_and_thresholds(tmp_path: Path, monke
     from sanp.cli import app
     from sanp.run import read_report, train
 
-    tiny_run.install()
+    tiny_run.install(monkeypatch)
     monkeypatch.setattr(command, "load_data", tiny_run.squares)
     monkeypatch.setattr(command, "build", lambda name, **_: tiny_run.Tiny())
     monkeypatch.setattr(runtimes, "RUNTIMES", {"torch eager": runtimes.RUNTIMES["torch eager"]})

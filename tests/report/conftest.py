@@ -8,15 +8,11 @@ import pytest
 import torch
 
 import sanp.run
-from sanp.backbones import BACKBONES
 from tests import tiny_run
 
 
 def _install(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("sanp.run.build", None)
-    patch.setattr("sanp.run.load_data", None)
-    patch.setitem(BACKBONES, "tiny", tiny_run.Tiny)
-    tiny_run.install()
+    tiny_run.install(patch)
 
 
 @pytest.fixture(scope="session")
