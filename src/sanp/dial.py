@@ -63,6 +63,12 @@ def set_level(spm: SPM, level: float) -> None:
         spm.threshold.fill_(level)
 
 
+def set_all(network: "GatedNetwork", level: float) -> None:
+    """Sets it in every gated layer."""
+    for layer in network.layers.values():
+        set_level(layer.spm, level)
+
+
 def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iterable[Any], steps: int = 20) -> float:
     """Bisects the common threshold (regula falsi, halving when stuck); gives the share reached on these images."""
     batches = batches_of(images)
@@ -74,8 +80,7 @@ def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iter
     start = level_of(next(iter(network.layers.values())).spm)
 
     def cost_at(level: float) -> float:
-        for layer in network.layers.values():
-            set_level(layer.spm, level)
+        set_all(network, level)
         return mean_cost(network, batches)
 
     if not all(bool(torch.isfinite(batch).all()) for batch in batches):

@@ -4,15 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from sanp.errors import SanpError
+from sanp.methods import METHODS
 from sanp.report.channels import agreement, in_order
 from sanp.report.explorer import Answered, breaking_point
 from sanp.report.paper import paper_row
-from sanp.report.settings import Setting, _explore
+from sanp.report.settings import Setting, _explore, measure
 from sanp.report.several import pareto
 from sanp.report.source import _epochs, short_names
 from sanp.report.training import stages
+from sanp.spm import SPMConfig
+from sanp.trace import evaluating
+from tests.conftest import SmallNet
 
 
 def test_the_front_holds_the_points_that_no_other_beats() -> None:
@@ -104,3 +109,12 @@ def test_the_answer_breaks_where_it_first_changes_on_the_way_down() -> None:
         assert broken is not None and broken.setting.share == share
     assert breaking_point(_answers([1, 1, 1]), 1, 2) is None
     assert breaking_point(_answers([1, 1, 1]), 0, 2) is None
+
+
+def test_settings_of_a_top_k_method_differ_in_cost_and_leave_its_density() -> None:
+    gated = METHODS["fixed_k"].gate(SmallNet(), torch.randn(1, 3, 8, 8), spm=SPMConfig())
+    before = [layer.spm.binarize.density for layer in gated.layers.values()]
+    with evaluating(gated):
+        settings = measure(gated, torch.randn(4, 3, 8, 8))
+    assert len(settings) > 3
+    assert [layer.spm.binarize.density for layer in gated.layers.values()] == before

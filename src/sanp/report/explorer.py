@@ -13,11 +13,12 @@ import torch
 
 from sanp import run
 from sanp.data.decode import decode
+from sanp.dial import level_of, set_all
 from sanp.errors import SanpError
 from sanp.network import GatedNetwork
 from sanp.report.inputs import inputs_of, keep_inputs
 from sanp.report.look import Onlooker, Seen
-from sanp.report.settings import Setting, measure, move
+from sanp.report.settings import Setting, measure
 
 MEASURED_ON = 32
 """test images that the cost of a setting is measured on"""
@@ -93,7 +94,7 @@ class Explorer:
         if not isinstance(self.network, GatedNetwork) or not self.network.layers:
             share = float(self.look(images).flops.mean()) / self.dense_flops
             return (Setting(share, 0.0),), 0
-        trained = next(iter(self.network.layers.values())).spm.threshold.item()
+        trained = level_of(next(iter(self.network.layers.values())).spm)
         settings = measure(self.network, images)
         return settings, next(place for place, setting in enumerate(settings) if setting.threshold == trained)
 
@@ -102,7 +103,7 @@ class Explorer:
         """The network under a setting."""
         with self._lock:
             if isinstance(self.network, GatedNetwork) and len(self.settings) > 1:
-                move(self.network, setting.threshold)
+                set_all(self.network, setting.threshold)
             yield
 
 

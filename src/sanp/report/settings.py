@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from sanp.dial import mean_cost
+from sanp.dial import level_of, mean_cost, set_all, set_level
 from sanp.network import GatedNetwork
 
 WIDEST = 0.05
@@ -17,31 +17,25 @@ NARROWEST, CHEAPEST = 0.01, 0.02
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """A common threshold of all gates, and the mean cost on the images that it was measured on."""
+    """What the dial moves, the same in all gates, and the mean cost on the images that it was measured on."""
 
     share: float
     threshold: float
 
 
-def move(network: GatedNetwork, threshold: float) -> None:
-    """Gives all gates this threshold."""
-    for layer in network.layers.values():
-        layer.spm.threshold.fill_(threshold)
-
-
 def measure(network: GatedNetwork, images: Tensor, *, most: int = 24) -> tuple[Setting, ...]:
     """Settings from the cheapest to the dearest, the trained one among them; one alone if thresholds change nothing."""
-    trained = [layer.spm.threshold.item() for layer in network.layers.values()]
+    trained = [level_of(layer.spm) for layer in network.layers.values()]
 
     def cost_at(threshold: float) -> float:
-        move(network, threshold)
+        set_all(network, threshold)
         return mean_cost(network, [images])
 
     try:
         return _explore(cost_at, trained[0], most)
     finally:
         for layer, threshold in zip(network.layers.values(), trained, strict=True):
-            layer.spm.threshold.fill_(threshold)
+            set_level(layer.spm, threshold)
 
 
 def _explore(cost_at: Callable[[float], float], start: float, most: int) -> tuple[Setting, ...]:
