@@ -155,12 +155,12 @@ static inline vf high_in_quads(vf a, vf b) { return high_in_halves(a, b); }
 static inline vf low_pairs(vf a, vf b) { return SANP_SHUFFLE(a, b, 0, 1, 8, 9, 4, 5, 12, 13); }
 static inline vf high_pairs(vf a, vf b) { return SANP_SHUFFLE(a, b, 2, 3, 10, 11, 6, 7, 14, 15); }
 #else
-static inline vf quads(const float* base, const int* at) {
-  vf r;
-  for (int i = 0; i < L; i++) r[i] = base[at[i / 4 * 4] + i % 4];
-  return r;
-}
 #if defined(SANP_SHUFFLE)
+static inline vf quads(const float* base, const int* at) {
+  const auto low = SANP_SHUFFLE(quad(base + at[0]), quad(base + at[4]), 0, 1, 2, 3, 4, 5, 6, 7);
+  const auto high = SANP_SHUFFLE(quad(base + at[8]), quad(base + at[12]), 0, 1, 2, 3, 4, 5, 6, 7);
+  return SANP_SHUFFLE(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
 static inline vf low_in_quads(vf a, vf b) {
   return SANP_SHUFFLE(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
 }
@@ -174,6 +174,11 @@ static inline vf high_pairs(vf a, vf b) {
   return SANP_SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
 }
 #else
+static inline vf quads(const float* base, const int* at) {
+  vf r;
+  for (int i = 0; i < L; i++) r[i] = base[at[i / 4 * 4] + i % 4];
+  return r;
+}
 static inline vf low_in_quads(vf a, vf b) {
   vf r;
   for (int i = 0; i < L; i++) r[i] = (i % 2 ? b : a)[i / 4 * 4 + i % 4 / 2];
