@@ -13,7 +13,7 @@ ROOMS = [
     "record spm gated_conv",
     "traced trace copy_network batch liveness operators step moves rules propagate channelwise coupling follow "
     "topology sites cost accounting dial network describe inspect_network unchanged gate objective",
-    "precision schedule config nonfinite shared_batch data_parallel stages freeze finish fit",
+    "memory precision schedule config nonfinite shared_batch data_parallel stages freeze finish fit",
     "methods cut",
     "evaluate checkpoint",
     "nonzero testing lightning pretrained",

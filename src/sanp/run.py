@@ -31,6 +31,7 @@ from sanp.fit import Stages, Task, pretrain_stage
 from sanp.freeze import set_dropout
 from sanp.gate import gate
 from sanp.lock import locked
+from sanp.memory import keep_freed_memory
 from sanp.nonfinite import NotFinite, bad_parameter
 from sanp.progress_log import ProgressLog
 from sanp.recipe import Recipe, make_recipe, read_recipe
@@ -135,6 +136,7 @@ class _Run:
 
     def __init__(self, recipe: Recipe, folder: Path, watch: Watch | None) -> None:
         self.recipe, self.folder, self.watch = recipe, folder, watch
+        keep_freed_memory()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         torch.manual_seed(recipe.seed)

@@ -4,6 +4,8 @@ d = (1 / HW) Σ x(i, j)          the channel descriptor
 s = W2 relu(W1 d) [+ bias]      the saliency of every output channel
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +16,8 @@ def descriptor(x: Tensor) -> Tensor:
     dtype = torch.promote_types(x.dtype, torch.float32)
     if x.dim() < 3:
         return x.to(dtype)
-    return x.mean(tuple(range(2, x.dim())), dtype=dtype)  # (N, C_in)
+    # A sum's gradient is one number a channel, spread without being written out; a mean's is a whole map.
+    return x.sum(tuple(range(2, x.dim())), dtype=dtype) / math.prod(x.shape[2:])  # (N, C_in)
 
 
 class Standardize(nn.Module):
