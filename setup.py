@@ -23,7 +23,7 @@ FLAGS = [
     "-ffp-contract=fast",
     "-Wno-psabi",
 ]
-# GCC spills pointers into vector registers, and fetching them costs a fifth of a kernel's speed; clang knows no such flag.
+# GCC spills pointers into vector registers, and fetching them costs a fifth of a kernel's speed; clang has no such flag
 NO_VECTOR_SPILLS = "-mtune-ctrl=^inter_unit_moves_from_vec,^inter_unit_moves_to_vec"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 KERNELS: dict[str, list[str]] = {"plain": []}

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import sanp
+from sanp.progress_log import ProgressLog
 from sanp.run import resumed, train
 from sanp.stages import Progress
 from tests import tiny_run
@@ -155,3 +156,20 @@ def test_a_folder_that_becomes_read_only_is_a_clear_error(tmp_path: Path) -> Non
     resumed(tmp_path / "run")
     with pytest.raises(sanp.SanpError, match="choose a folder that can be written"):
         train(tiny_run.recipe(), Path("/proc/none/run"))
+
+
+def test_a_kill_while_the_log_is_opened_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text("first\nsecond\nof an epoch that is run again\n")
+
+    def killed(path: Path, text: str, encoding: str) -> None:
+        path.open("w").close()  # emptied, and then no more
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ProgressLog(tmp_path, {"lines": 2}).open()
+    with ProgressLog(tmp_path, {"lines": 2}) as log:
+        log.open()
+    assert metrics.read_text() == "first\nsecond\n"

@@ -137,7 +137,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
     return Header(network, gates, form), tensors
 
 
-def write_atomically(path: Path, write: Callable[[str], None]) -> None:
+def write_atomically(path: Path, write: Callable[[str], object]) -> None:
     """Lets ``write`` fill a temporary file, then puts it in the place of ``path`` in one step."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

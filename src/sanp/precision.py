@@ -33,7 +33,7 @@ def device_of(net: nn.Module) -> torch.device:
 
 
 class Format:
-    """Runs a network in one precision: autocast for bf16; channels-last maps for float32, which are faster there.
+    """Runs a network in one precision, autocast for bf16, on channels-last maps, whose convolutions are faster.
 
     ``exact`` keeps to torch's own convolutions where training would take faster ones.
     """
@@ -42,8 +42,8 @@ class Format:
         self.device = device_of(net)
         self.precision = resolve(precision, self.device)
         flat = all(parameter.dim() <= 4 for parameter in net.parameters())
-        self._channels_last = self.precision == "fp32" and flat
-        self._winograd = self._channels_last and self.device.type == "cpu" and not exact
+        self._channels_last = flat
+        self._winograd = flat and self.precision == "fp32" and self.device.type == "cpu" and not exact
         if self._channels_last:
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from sanp.checkpoint import write_atomically
 from sanp.errors import SanpError
 from sanp.evaluate import Report
 from sanp.stages import Progress
@@ -40,10 +41,8 @@ class ProgressLog:
         kept = _lines(self.path)[: self.lines] if self.lines else []
         if len(kept) < self.lines:
             raise SanpError(f"{self.path} has {len(kept)} lines, but {self.lines} epochs are done: start the run anew")
-        try:
-            self.path.write_text("".join(kept), encoding="utf-8")
-        except OSError as error:
-            raise _cannot_write(self.path, error) from error
+        # Not in place: a kill between emptying the file and filling it would lose the lines of every epoch.
+        write_atomically(self.path, lambda path: Path(path).write_text("".join(kept), encoding="utf-8"))
         if find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter  # an extra
 

@@ -5,6 +5,7 @@ s = W2 relu(W1 d) [+ bias]      the saliency of every output channel
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +17,26 @@ def descriptor(x: Tensor) -> Tensor:
     dtype = torch.promote_types(x.dtype, torch.float32)
     if x.dim() < 3:
         return x.to(dtype)
+    if x.requires_grad and x.dim() == 4 and not x.is_contiguous():
+        mean: Tensor = _Mean.apply(x, dtype)  # type: ignore[no-untyped-call]
+        return mean
     # A sum's gradient is one number a channel, spread without being written out; a mean's is a whole map.
     return x.sum(tuple(range(2, x.dim())), dtype=dtype) / math.prod(x.shape[2:])  # (N, C_in)
+
+
+class _Mean(torch.autograd.Function):
+    """Over the positions of a channels-last map, with a gradient in that layout: torch adds any other to it slowly."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.like = x.shape, x.dtype
+        return x.mean((2, 3), dtype=dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        shape, dtype = ctx.like
+        each = (gradient / (shape[2] * shape[3])).to(dtype)[:, :, None, None]  # (N, C_in, 1, 1)
+        return each.expand(shape).contiguous(memory_format=torch.channels_last), None
 
 
 class Standardize(nn.Module):
