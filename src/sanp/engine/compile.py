@@ -134,7 +134,7 @@ class _Builder:
         program = lowering.writer.build()
         if winograd:
             inputs = [np.ascontiguousarray(values[value][:1].numpy()) for value in lowering.inputs]
-            tune(program, _timing_keys(lowering), inputs, self.threads)
+            tune(program, _timing_keys(lowering), inputs)
         rows = []
         chosen = program.chosen
         for op, (numbers, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True)):

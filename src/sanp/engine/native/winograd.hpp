@@ -96,7 +96,8 @@ static void write_tiles(const Conv& c, const Window& t, const TileBand& band, co
 template <class Q>
 static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch scratch, Share share) {
   const Window t = tile_window<Q>(c.window);
-  const bool by_rows = share.size > 1 && t.out_height >= 2 * share.size;
+  // Threads share rows of tiles where each has a whole vector of them, and output channels elsewhere.
+  const bool by_rows = share.size > 1 && t.out_height / share.size * t.out_width >= L;
   const int rows = tile_band<Q>(t, at_least(in.live, 1), by_rows ? share.size : 1);
   const TileScratch plan = tile_scratch<Q>(t, at_least(in.live, 1), rows);
   float* room = scratch.floats;
