@@ -11,7 +11,8 @@ from benchmarks import ship as shipping
 import sanp
 from sanp import cli
 from sanp.pretrained import FILES, inputs_of, result_of
-from sanp.results import append, result_line
+from sanp.reproduce import reproduce, select
+from sanp.results import append, read, result_line
 from tests import tiny_run
 
 ROOT = Path(__file__).parents[1]
@@ -141,3 +142,26 @@ def test_every_network_in_the_package_says_what_its_results_line_says() -> None:
 
 def _file(line: dict[str, Any]) -> str:
     return f"{line['name'].partition('/')[0]}.jsonl" if "/" in line["name"] else "dense.jsonl"
+
+
+def test_rows_start_from_a_shipped_dense_network_where_its_line_is_known(
+    runs: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "table1").mkdir()
+    (tmp_path / "table1" / "tiny-sanp.toml").write_text(
+        'backbone = "tiny"\nbatch_size = 32\nthreads = 1\nbudget = "60%"\n'
+        "[fit]\npretrain_epochs = 1\njoint_epochs = 1\n"
+    )
+    (row,) = select(tmp_path, ["table1"])
+    reproduce([row], tmp_path / "here", tmp_path / "results")
+    (dense,) = (tmp_path / "here").glob("*dense*")
+    shipping.ship(dense, "tiny-dense", results=tmp_path / "results", into=weights)
+    (tmp_path / "results" / "table1.jsonl").unlink()
+    told: list[str] = []
+    reproduce([row], tmp_path / "elsewhere", tmp_path / "results", tell=told.append)
+    assert told[:2] == ["digits-tiny-dense: in dense.jsonl already", "table1/tiny-sanp: begun"]
+    (line,) = read(tmp_path / "results" / "table1.jsonl")
+    assert line["config"]["pretrained"] == "tiny-dense"
+    (tmp_path / "results" / "dense.jsonl").unlink()  # a table wants its dense row: trained, and started from
+    reproduce([row], tmp_path / "third", tmp_path / "results", tell=told.append)
+    assert "digits-tiny-dense: begun" in told

@@ -43,6 +43,11 @@ def run_named(run: Path) -> Path:
     return shipped(str(run)) if not run.exists() and str(run) in names() else run
 
 
+def weights_named(given: str) -> str:
+    """The file that a user means: a path, or the name of a network that comes with the package."""
+    return str(shipped(given) / "model.safetensors") if not Path(given).exists() and given in names() else given
+
+
 def result_of(name: str) -> dict[str, Any]:
     """The results line of the run that a network came from."""
     return _read(shipped(name) / "result.json", ("backbone", "data", "error", "flops"))

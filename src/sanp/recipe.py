@@ -51,7 +51,7 @@ class Recipe:
     limit: int | None = None
     """train on so many images only"""
     pretrained: str | None = None
-    """start from the dense network in this file instead of pretraining"""
+    """start from the dense network in this file, or of this name in the package, instead of pretraining"""
     threads: int | None = None
     """processor threads; all if not given"""
     test_every: int = 1

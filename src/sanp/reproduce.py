@@ -9,6 +9,7 @@ from typing import Any
 from sanp.compare import Job, carry_out, dense_recipe
 from sanp.errors import SanpError, unknown_name
 from sanp.paper_tables import TABLES, readme_table, results_page
+from sanp.pretrained import names, result_of
 from sanp.recipe import Recipe, make_recipe, read_recipe
 from sanp.results import append, fill, read, result_line
 from sanp.run import Watch
@@ -92,9 +93,10 @@ def reproduce(
         file = results / f"{row.name.partition('/')[0]}.jsonl"
         dense = dense_recipe(row.recipe)
         base = Job(dense, run_folder(runs, row.dense_name, dense))
-        recipe = replace(row.recipe, pretrained=str(_network(base)))
+        shipped = _shipped(row.dense_name, base, results / "dense.jsonl")
+        recipe = replace(row.recipe, pretrained=shipped or str(_network(base)))
         job = Job(recipe, run_folder(runs, row.name, recipe))
-        wanted = not _known(row.name, job, file)
+        wanted = not shipped and not _known(row.name, job, file)
         _run(row.dense_name, base, results / "dense.jsonl", tell, watch, wanted=wanted)
         _run(row.name, job, file, tell, watch)
 
@@ -116,6 +118,14 @@ def _run(
     line = result_line(name, job.folder, seconds_of(job.folder))
     append(results, line)
     tell(f"{name}: error {line['error']:.2%}, {line['kept']:.2%} of the dense FLOPs")
+
+
+def _shipped(name: str, job: Job, results: Path) -> str | None:
+    """The name of the network in the package that a known line is of, so that it need not be trained again."""
+    if not _known(name, job, results):
+        return None
+    lines = ((each, result_of(each)) for each in names())
+    return next((each for each, line in lines if line["name"] == name and same_work(line, job.recipe)), None)
 
 
 def _network(job: Job) -> Path:

@@ -33,6 +33,7 @@ from sanp.gate import gate
 from sanp.lock import locked
 from sanp.memory import keep_freed_memory
 from sanp.nonfinite import NotFinite, bad_parameter
+from sanp.pretrained import weights_named
 from sanp.progress_log import ProgressLog
 from sanp.recipe import Recipe, make_recipe, read_recipe
 from sanp.resume import Interrupted, Position, Saved
@@ -144,7 +145,7 @@ class _Run:
             self.data = load_data(recipe)
         self.net = build(recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
         if recipe.pretrained is not None:
-            self.net = load(recipe.pretrained, self.net)
+            self.net = load(weights_named(recipe.pretrained), self.net)
         set_dropout(self.net, recipe.fit.dropout)
         self.task = self._task()
         self.dense: Report | None = None
