@@ -17,6 +17,14 @@ inline void relax() {
 #endif
 }
 
+constexpr int kSpins = 2000;  // some tens of microseconds; the other thread may want this core
+
+// Waits a short while without sleeping, which a call that follows at once would pay for.
+template <class Ready>
+void spin(const Ready& ready) {
+  for (int spins = 0; spins < kSpins && !ready(); spins++) relax();
+}
+
 }  // namespace
 
 void Barrier::wait() {
@@ -27,10 +35,9 @@ void Barrier::wait() {
     round_.store(round + 1, std::memory_order_release);
     return;
   }
-  constexpr int most = 2000;  // some tens of microseconds; the other thread may want this core
   for (int spins = 0; round_.load(std::memory_order_acquire) == round; spins++) {
     if (broken_.load(std::memory_order_relaxed)) throw Error("another thread of this call has failed");
-    if (spins > most)
+    if (spins > kSpins)
       std::this_thread::yield();
     else
       relax();
@@ -61,8 +68,9 @@ void Team::stop() {
 
 void Team::serve(int rank) {
   long seen = 0;
-  std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
+    spin([&] { return round_ != seen || stopped_; });
+    std::unique_lock<std::mutex> lock(mutex_);
     start_.wait(lock, [&] { return stopped_ || round_ != seen; });
     if (stopped_) return;
     seen = round_;
@@ -92,6 +100,7 @@ void Team::run(Barrier& barrier, const std::function<void(int)>& work) {
   }
   start_.notify_all();
   guarded(0);
+  spin([&] { return busy_ == 0; });
   std::unique_lock<std::mutex> lock(mutex_);
   done_.wait(lock, [&] { return busy_ == 0; });
   for (auto& error : errors)

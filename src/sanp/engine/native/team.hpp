@@ -1,4 +1,4 @@
-// A team of threads that walk through a program side by side. They sleep between calls, and spin within one.
+// A team of threads that walk through a program side by side. They spin within a call and shortly after it, then sleep.
 #pragma once
 #include <sys/types.h>
 
@@ -40,9 +40,9 @@ class Team {
   std::mutex mutex_;
   std::condition_variable start_, done_;
   const std::function<void(int)>* work_ = nullptr;
-  long round_ = 0;
-  int busy_ = 0;
-  bool stopped_ = false;
+  std::atomic<long> round_{0};  // these three change under the lock, and are looked at without it while spinning
+  std::atomic<int> busy_{0};
+  std::atomic<bool> stopped_{false};
   const pid_t owner_;
   std::vector<std::thread> workers_;
 };
