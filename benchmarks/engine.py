@@ -2,14 +2,13 @@
 
     python benchmarks/engine.py                       # all networks, batches 1 and 64, one pinned thread
     python benchmarks/engine.py --network m_cifarnet --batch 1 --seconds 5
-    python benchmarks/engine.py --threads 2           # how two threads scale, beside a matrix product and ONNX Runtime
+    python benchmarks/engine.py --threads 2           # how two threads scale, beside ONNX Runtime
     python benchmarks/engine.py --tables              # measures nothing: tables and figure from the lines
 
 Every image of a batch has its own mask.
 """
 
 import argparse
-import os
 import time
 from pathlib import Path
 
@@ -20,12 +19,14 @@ import sanp
 from sanp.backbones.resnet18 import BLOCKS_PER_STAGE, WIDTHS, BasicBlock
 from sanp.engine import compile
 from sanp.engine.bench import Bench, BenchConfig, bench, medians, random_images
-from sanp.engine.bench_report import engine_table, time_against_flops, write_figure
+from sanp.engine.bench_report import engine_table, threads_table, time_against_flops, write_figure
 from sanp.engine.runtimes import Call, dense_calls
+from sanp.engine.tuning_cache import processor
 from sanp.results import append, commit, fill, read
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "engine.jsonl"
+THREADS = ROOT / "results" / "threads.jsonl"
 QUOTED = (ROOT / "docs" / "engine.md", ROOT / "README.md")
 FIGURE = ROOT / "docs" / "figures" / "time-against-flops.svg"
 NAMES = {
@@ -80,36 +81,35 @@ def line_of(found: Bench, seconds: float) -> dict[str, object]:
     return {**found.as_dict(), "seconds": seconds, "versions": versions, "commit": commit()}
 
 
-def scaling(name: str, threads: int, seconds: float) -> list[str]:
-    """How much faster several threads are than one: the engine, ONNX Runtime and a matrix product, in one run."""
+def scaling(name: str, batch: int, threads: int, seconds: float) -> dict[str, float]:
+    """How much faster several threads are than one: the engine, and ONNX Runtime on the same machine.
+
+    Each is timed by itself, for others' threads go on spinning after their call and would take a core from the next.
+    """
     net, images = network(name)
     gated = sanp.gate(net, images[:1]).eval()
     gated.set_budget(0.33, images)
-    matrix = torch.randn(1024, 1024)
-    lines = []
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[-threads:]))
-    for batch in (1, 64):
-        x = images[:batch].contiguous()
+    x = images[:batch].contiguous()
+    gains = {}
+    for what in ("engine, dense", "engine, 67% pruned", "ONNX Runtime"):
         calls: dict[str, Call] = {}
         for count in (1, threads):
-            for what, each in (("engine, dense", net), ("engine, 67% pruned", gated)):
-                fast = compile(each, images[:4], threads=count)
-                calls[f"{what} {count}"] = lambda fast=fast, x=x: fast(x)
-            found, _ = dense_calls(net, x, images, threads=count, wanted=("ONNX Runtime",))
-            calls |= {f"{what} {count}": call for what, call in found.items()}
-            calls[f"matrix product {count}"] = lambda count=count: torch.set_num_threads(count) or matrix @ matrix
+            if what == "ONNX Runtime":
+                calls[str(count)] = dense_calls(net, x, images, threads=count, wanted=(what,))[0][what]
+            else:
+                fast = compile(net if what == "engine, dense" else gated, images[:4], threads=count)
+                calls[str(count)] = lambda fast=fast: fast(x)
         with torch.no_grad():
             times = medians(calls, seconds * len(calls), time.perf_counter)
-        for what in dict.fromkeys(label.rpartition(" ")[0] for label in calls):
-            gain = times[f"{what} 1"] / times[f"{what} {threads}"]
-            lines.append(f"{NAMES[name]:20} batch {batch:<3} {what:22} {threads} threads are {gain:.2f} times one")
-    return lines
+        gains[what] = round(times["1"] / times[str(threads)], 3)
+    return gains
 
 
 def write_tables() -> None:
     lines = list(read(RESULTS))
     for document in QUOTED:
         fill(document, "engine", engine_table(lines))
+    fill(QUOTED[0], "threads", threads_table(read(THREADS)))
     write_figure(time_against_flops(lines), FIGURE)
 
 
@@ -126,10 +126,14 @@ def main() -> None:
     parser.add_argument("--print", action="store_true", help="print only: no line, no tables")
     arguments = parser.parse_args()
     for name in () if arguments.tables else arguments.network:
-        if arguments.threads > 1:
-            print("\n".join(scaling(name, arguments.threads, arguments.seconds)), flush=True)
-            continue
         for batch in arguments.batch if name not in LARGE else arguments.batch[:1]:
+            if arguments.threads > 1:
+                case = {"network": NAMES[name], "batch": batch, "threads": arguments.threads}
+                gains = scaling(name, batch, arguments.threads, arguments.seconds)
+                print(*case.values(), gains, flush=True)
+                if not arguments.print:
+                    append(THREADS, {**case, "gains": gains, "processor": processor(), "commit": commit()})
+                continue
             config = BenchConfig(
                 batch=batch,
                 pruned=tuple(arguments.pruned),
@@ -149,7 +153,7 @@ def main() -> None:
             print(*(f"{what} is left out: {why}" for what, why in found.missing.items()), sep="\n", flush=True)
             if not arguments.print:
                 append(RESULTS, line_of(found, arguments.seconds))
-    if not arguments.print and arguments.threads == 1:
+    if not arguments.print:
         write_tables()
 
 

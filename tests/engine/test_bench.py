@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import sanp
 from sanp.engine import runtimes
 from sanp.engine.bench import BenchConfig, bench, medians, random_images
-from sanp.engine.bench_report import engine_table, time_against_flops, write_figure
+from sanp.engine.bench_report import engine_table, threads_table, time_against_flops, write_figure
 from sanp.errors import SanpError
 from sanp.results import filled, read
 from tests import tiny_run
@@ -131,9 +131,21 @@ LINE = {
 def test_the_newest_line_of_a_network_is_the_table_s() -> None:
     older = {**LINE, "rows": [{**row, "ms": 9.0, "of_best_dense": 1.0} for row in LINE["rows"]]}
     assert engine_table([older, LINE]).splitlines() == [
-        "| | batch | threads | best dense runtime | nothing pruned | 67% pruned | int8 |",
-        "|---|---|---|---|---|---|---|",
-        "| net | 1 | 1 | ONNX Runtime, 2.00 ms | 0.80 (1.00) | 0.25 (0.31) |  |",
+        "| | batch | threads | best dense runtime | nothing pruned | 67% pruned | bf16 | int8 |",
+        "|---|---|---|---|---|---|---|---|",
+        "| net | 1 | 1 | ONNX Runtime, 2.00 ms | 0.80 (1.00) | 0.25 (0.31) |  |  |",
+    ]
+
+
+def test_the_newest_gain_by_threads_is_the_table_s() -> None:
+    line = {"network": "net", "batch": 1, "threads": 2, "gains": {"engine": 1.2345}}
+    assert threads_table(
+        [line, {**line, "gains": {"engine": 1.9, "other": 1.5}}, {**line, "batch": 64}]
+    ).splitlines() == [
+        "| | batch | threads | engine | other |",
+        "|---|---|---|---|---|",
+        "| net | 1 | 2 | 1.90 | 1.50 |",
+        "| net | 64 | 2 | 1.23 |  |",
     ]
 
 
@@ -150,3 +162,5 @@ def test_the_figure_has_the_ideal_line_and_every_point() -> None:
 def test_the_documents_tables_are_what_the_results_say(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     assert filled(text, "engine", engine_table(read(ROOT / "results" / "engine.jsonl"))) == text
+    if document == "docs/engine.md":
+        assert filled(text, "threads", threads_table(read(ROOT / "results" / "threads.jsonl"))) == text

@@ -17,15 +17,26 @@ def engine_table(lines: Iterable[Mapping[str, Any]]) -> str:
     newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
     pruned = sorted({row["what"] for line in newest.values() for row in line["rows"] if _is_pruned(row["what"])})
     heads = ["nothing pruned", *(what.removeprefix(_ENGINE) for what in pruned)]
-    head = f"| | batch | threads | best dense runtime | {' | '.join(heads)} | int8 |"
-    table = [head, "|---" * (len(heads) + 5) + "|"]
+    head = f"| | batch | threads | best dense runtime | {' | '.join(heads)} | bf16 | int8 |"
+    table = [head, "|---" * (len(heads) + 6) + "|"]
     for (network, batch, threads), line in newest.items():
         rows = {row["what"]: row for row in line["rows"]}
         best = min((row for row in rows.values() if row["of_best_dense"] == 1), key=lambda row: row["ms"], default=None)
         named = "none" if best is None else f"{best['what']}, {best['ms']:.2f} ms"
         cells = [_cell(rows.get(what)) for what in (f"{_ENGINE}dense", *pruned)]
-        cells.append(_cell(rows.get("OpenVINO int8"), own=False))
+        cells += [_cell(rows.get(f"OpenVINO {precision}"), own=False) for precision in ("bf16", "int8")]
         table.append(f"| {network} | {batch} | {threads} | {named} | {' | '.join(cells)} |")
+    return "\n".join(table)
+
+
+def threads_table(lines: Iterable[Mapping[str, Any]]) -> str:
+    """A Markdown table of how much faster several threads are than one; the last line of a case counts."""
+    newest = {(line["network"], line["batch"], line["threads"]): line["gains"] for line in lines}
+    columns = list(dict.fromkeys(what for gains in newest.values() for what in gains))
+    table = [f"| | batch | threads | {' | '.join(columns)} |", "|---" * (len(columns) + 3) + "|"]
+    for (network, batch, threads), gains in newest.items():
+        cells = [f"{gains[what]:.2f}" if what in gains else "" for what in columns]
+        table.append(f"| {network} | {batch} | {threads} | {' | '.join(cells)} |")
     return "\n".join(table)
 
 
