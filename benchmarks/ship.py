@@ -1,6 +1,6 @@
 """Puts a finished run's network into the package, in half precision: `sanp.pretrained(NAME)`.
 
-    python benchmarks/ship.py runs/table1-m_cifarnet-sanp-16.1.15 m_cifarnet-cifar10-22
+    python benchmarks/ship.py runs/table1-m_cifarnet-sanp-16.1.11 m_cifarnet-cifar10-22
 
 What was written is loaded again and evaluated; if its accuracy is not the run's own within 0.05 points it is refused.
 """
