@@ -31,7 +31,7 @@ def main(steps: int = 60, budget: str = "50%", batch: int = 8) -> dict[str, floa
     generator = torch.Generator().manual_seed(0)
     net = unet_cityscapes(num_classes=2, in_size=(SIZE, SIZE))
     gated = sanp.gate(net, torch.randn(1, 3, SIZE, SIZE))
-    optimizer = torch.optim.Adam(gated.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(gated.parameters(), lr=1e-3)
     cost = sanp.Budget(gated, budget, steps=steps)
     for _ in range(steps):
         images, marks = squares(batch, generator)
