@@ -144,9 +144,7 @@ def _file(line: dict[str, Any]) -> str:
     return f"{line['name'].partition('/')[0]}.jsonl" if "/" in line["name"] else "dense.jsonl"
 
 
-def test_rows_start_from_a_shipped_dense_network_where_its_line_is_known(
-    runs: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_start_from_a_shipped_dense_network_where_its_line_is_known(weights: Path, tmp_path: Path) -> None:
     (tmp_path / "table1").mkdir()
     (tmp_path / "table1" / "tiny-sanp.toml").write_text(
         'backbone = "tiny"\nbatch_size = 32\nthreads = 1\nbudget = "60%"\n'

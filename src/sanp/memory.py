@@ -9,7 +9,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # malloc.h of the GNU C libra
 def keep_freed_memory() -> bool:
     """Has this process keep what it frees; false where the C library does not offer that.
 
-    Feature maps of tens of megabytes are made and freed all the time; a step takes 8 to 14 % less (docs/log.md).
+    Feature maps of tens of megabytes are made and freed all the time; a step takes 5 to 14 % less (docs/log.md).
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -45,7 +45,8 @@ def run_named(run: Path) -> Path:
 
 def weights_named(given: str) -> str:
     """The file that a user means: a path, or the name of a network that comes with the package."""
-    return str(shipped(given) / "model.safetensors") if not Path(given).exists() and given in names() else given
+    run = run_named(Path(given))
+    return given if run == Path(given) else str(run / "model.safetensors")
 
 
 def result_of(name: str) -> dict[str, Any]:

@@ -17,7 +17,8 @@ def descriptor(x: Tensor) -> Tensor:
     dtype = torch.promote_types(x.dtype, torch.float32)
     if x.dim() < 3:
         return x.to(dtype)
-    if x.requires_grad and x.dim() == 4 and not x.is_contiguous():
+    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    if last and x.requires_grad:
         mean: Tensor = _Mean.apply(x, dtype)  # type: ignore[no-untyped-call]
         return mean
     # A sum's gradient is one number a channel, spread without being written out; a mean's is a whole map.
