@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from sanp.errors import SanpError
 
-ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4", "winograd stride 2")
+ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4", "winograd stride 2", "winograd by lanes")
 """how a convolution can be computed, in the order of their numbers"""
 
 _ROOM = 512
-_INTERFACE = 5
+_INTERFACE = 6
 """counted up with every change of the C interface, here and in api.cpp"""
 
 

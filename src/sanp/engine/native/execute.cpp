@@ -7,12 +7,12 @@ namespace sanp {
 
 // A channel is computed if its gate is open, copied from the residual if only that has it, and constant if the
 // activation of zero is not zero.
-void Run::operator()(const ConvOp& o) const {
+Outputs Run::outputs(const ConvOp& o) const {
   const Map& in = map(op.in[0]);
   Map& out = map(op.out);
   const Map* residual = op.in.size() > 1 ? &map(op.in[1]) : nullptr;
   const Decision* d = o.gate >= 0 ? &call.workspace.decided[sample][o.gate] : nullptr;
-  ThreadRoom& r = room();
+  ChannelRoom& r = room().channels[sample];
   const bool fills = !keeps_zero(o.conv.act);
   const int pixels = out.pixels();
   const int in_group = o.conv.in_channels / o.conv.groups, out_group = o.conv.out_channels / o.conv.groups;
@@ -43,8 +43,7 @@ void Run::operator()(const ConvOp& o) const {
           slot++;
         });
   if (first_rank()) out.live = slot;
-  const Outputs outputs{count, r.channel.data(), r.scale.data(), r.plane.data(), r.residual.data()};
-  kernels().conv(o.conv, o.algorithm, in, outputs, scratch(), call.share);
+  return {count, r.channel.data(), r.scale.data(), r.plane.data(), r.residual.data()};
 }
 
 void Run::operator()(const GateOp& o) const {
@@ -92,6 +91,16 @@ void Run::adapt(bool maximum, const float* from, const Map& in, float* to, const
 
 namespace {
 
+void run_conv(const Call& call, const Op& op, const ConvOp& o) {
+  const Map* in[kMostSamples];
+  Outputs outputs[kMostSamples];
+  for (int s = 0; s < call.samples; s++) {
+    in[s] = &call.workspace.maps[s][op.in[0]];
+    outputs[s] = Run{call, op, s}.outputs(o);
+  }
+  call.program.kernels->conv(o.conv, o.algorithm, in, outputs, call.samples, Run{call, op, 0}.scratch(), call.share);
+}
+
 void run_linear(const Call& call, const Op& op, const LinearOp& o) {
   std::vector<const Map*> in, out;
   for (int s = 0; s < call.samples; s++) {
@@ -105,6 +114,7 @@ void run_linear(const Call& call, const Op& op, const LinearOp& o) {
 }  // namespace
 
 void execute(const Call& call, const Op& op) {
+  if (auto* c = std::get_if<ConvOp>(&op.kind)) return run_conv(call, op, *c);
   if (auto* l = std::get_if<LinearOp>(&op.kind)) return run_linear(call, op, *l);
   for (int s = 0; s < call.samples; s++) std::visit(Run{call, op, s}, op.kind);
 }

@@ -9,21 +9,24 @@ static long conv_scratch(const Conv& c, Algorithm algorithm) {
     case Algorithm::winograd2: return index + winograd_scratch<Winograd2>(c);
     case Algorithm::winograd4: return index + winograd_scratch<Winograd4>(c);
     case Algorithm::strided2: return index + winograd_scratch<Strided2>(c);
+    case Algorithm::lanes: return index + lanes_scratch(c);
     default: return index + direct_scratch(c);
   }
 }
 
-static void conv(const Conv& c, Algorithm algorithm, const Map& in, const Outputs& out, Scratch scratch, Share share) {
+static void conv(const Conv& c, Algorithm algorithm, const Map* const* in, const Outputs* out, int samples,
+                 Scratch scratch, Share share) {
   int* local = reinterpret_cast<int*>(scratch.floats);
   const long index = (c.in_channels + 15) / 16 * 16;
   scratch.floats += index;
   scratch.capacity -= index;
-  switch (algorithm) {
-    case Algorithm::winograd2: return winograd<Winograd2>(c, in, out, scratch, share);
-    case Algorithm::winograd4: return winograd<Winograd4>(c, in, out, scratch, share);
-    case Algorithm::strided2: return winograd<Strided2>(c, in, out, scratch, share);
-    default: return direct(c, in, out, scratch, share, local);
-  }
+  if (algorithm == Algorithm::lanes) return convolve_lanes(c, in, out, samples, scratch, share);
+  for (int s = 0; s < samples; s++) switch (algorithm) {
+      case Algorithm::winograd2: winograd<Winograd2>(c, *in[s], out[s], scratch, share); break;
+      case Algorithm::winograd4: winograd<Winograd4>(c, *in[s], out[s], scratch, share); break;
+      case Algorithm::strided2: winograd<Strided2>(c, *in[s], out[s], scratch, share); break;
+      default: direct(c, *in[s], out[s], scratch, share, local);
+    }
 }
 
 }  // namespace SANP_NAMESPACE

@@ -25,7 +25,9 @@ struct Activation {
   const float* slope = nullptr;  // prelu: one a channel
 };
 
-enum class Algorithm : int { direct, winograd2, winograd4, strided2, count };
+enum class Algorithm : int { direct, winograd2, winograd4, strided2, lanes, count };
+
+constexpr int kMostSamples = 16;  // that go through an operator together
 
 // A window that slides over a map: convolutions, pooling and Winograd's input tiles are all of this kind.
 struct Window {
@@ -46,7 +48,7 @@ struct Conv {
   Activation act;
   const float* bias;       // one an output channel
   // By algorithm; null where one does not apply. Direct: [out][in / groups][taps]. The others, `step` floats a frequency:
-  // [out][sum][in][taps of the sum].
+  // [out][sum][in][taps of the sum]; but lanes: [out][in][frequencies].
   Weights weights[(int)Algorithm::count];
   long step;
   const Weights& of(Algorithm a) const { return weights[(int)a]; }
@@ -113,7 +115,7 @@ struct Kernels {
   const char* name;
   int lanes;
   long (*conv_scratch)(const Conv&, Algorithm);
-  void (*conv)(const Conv&, Algorithm, const Map& in, const Outputs&, Scratch, Share);
+  void (*conv)(const Conv&, Algorithm, const Map* const* in, const Outputs*, int samples, Scratch, Share);
   void (*gate)(const Gate&, Descriptor, const Map& in, Decision&, Scratch);
   long (*pool_scratch)(const Pool&);
   void (*pool)(const Pool&, const Map& in, const Map& out, Scratch, Share);

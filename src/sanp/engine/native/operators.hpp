@@ -42,7 +42,6 @@ struct Run {
 
   void operator()(const InputOp&) const;
   void operator()(const OutputOp&) const;
-  void operator()(const ConvOp&) const;
   void operator()(const GateOp&) const;
   void operator()(const PoolOp&) const;
   void operator()(const AdaptiveOp&) const;
@@ -53,8 +52,10 @@ struct Run {
   void operator()(const ConcatOp&) const;
   void operator()(const ChannelsOp&) const;
   void operator()(const FlattenOp&) const;
-  void operator()(const LinearOp&) const {}  // goes through a whole chunk at a time
+  void operator()(const ConvOp&) const {}  // these two go through a whole chunk at a time
+  void operator()(const LinearOp&) const {}
 
+  Outputs outputs(const ConvOp&) const;
   void adapt(bool maximum, const float* from, const Map& in, float* to, const Map& out) const;
   void map_channels(const Activation&, const float* scale, const float* shift, bool shifts) const;
 };

@@ -62,13 +62,21 @@ void transform_filter(const float* g, float (&out)[Q::N * Q::N]) {
 // With fewer tiles than this most lanes would be empty.
 constexpr long kFewestTiles = 8;
 
+bool is_square3(const Conv& c, int stride) {
+  const Window& w = c.window;
+  return w.kernel_y == 3 && w.kernel_x == 3 && w.dilation_y == 1 && w.dilation_x == 1 && c.groups == 1 &&
+         w.stride_y == stride && w.stride_x == stride;
+}
+
+template <class Q>
+long tiles_of(const Window& w) {
+  return (long)((w.out_height + Q::M - 1) / Q::M) * ((w.out_width + Q::M - 1) / Q::M);
+}
+
 template <class Q>
 void place_winograd(Program& p, ConvOp& op, const float* weight) {
   Conv& c = op.conv;
-  const Window& w = c.window;
-  const long tiles = (long)((w.out_height + Q::M - 1) / Q::M) * ((w.out_width + Q::M - 1) / Q::M);
-  const bool square3 = w.kernel_y == 3 && w.kernel_x == 3 && w.dilation_y == 1 && w.dilation_x == 1;
-  if (!square3 || c.groups != 1 || w.stride_y != Q::stride || w.stride_x != Q::stride || tiles < kFewestTiles) return;
+  if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) < kFewestTiles) return;
   constexpr Sums<Q> plan{};
   const long row = odd_lines((long)plan.frequencies * c.step);
   op.weights[(int)Q::algorithm] = (int)p.weights.size();
@@ -84,6 +92,27 @@ void place_winograd(Program& p, ConvOp& op, const float* weight) {
               spectrum[plan.frequency[plan.before[s] + k]];
     }
   c.weights[(int)Q::algorithm] = {to, row};
+}
+
+// With more tiles than this whole vectors of them are the better lanes.
+constexpr long kMostLaneTiles = 16;
+
+void place_lanes(Program& p, ConvOp& op, const float* weight) {
+  using Q = Winograd2;
+  Conv& c = op.conv;
+  if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) > kMostLaneTiles) return;
+  constexpr int frequencies = Q::N * Q::N;
+  const long row = odd_lines((long)c.in_channels * frequencies);
+  op.weights[(int)Algorithm::lanes] = (int)p.weights.size();
+  p.weights.emplace_back(c.out_channels * row + 16);
+  float* to = p.weights.back().data();
+  float spectrum[frequencies];
+  for (int o = 0; o < c.out_channels; o++)
+    for (int i = 0; i < c.in_channels; i++) {
+      transform_filter<Q>(weight + ((long)o * c.in_channels + i) * 9, spectrum);
+      std::copy(spectrum, spectrum + frequencies, to + o * row + (long)i * frequencies);
+    }
+  c.weights[(int)Algorithm::lanes] = {to, row};
 }
 
 }  // namespace
@@ -104,6 +133,7 @@ void place_conv_weights(Program& p, ConvOp& op, const float* weight, const float
   place_winograd<Winograd2>(p, op, weight);
   place_winograd<Winograd4>(p, op, weight);
   place_winograd<Strided2>(p, op, weight);
+  place_lanes(p, op, weight);
 }
 
 void settle_weights(Program& p) {
@@ -190,7 +220,7 @@ void plan_memory(Program& p) {
   std::vector<int> placed;
   for (int v : order) place_value(placed, p, v);
   constexpr long budget = 2L << 20;  // floats that the maps of a chunk may take: about a third-level cache's share
-  p.chunk = (int)std::clamp(budget / std::max(p.arena, 1L), 1L, 16L);
+  p.chunk = (int)std::clamp(budget / std::max(p.arena, 1L), 1L, (long)kMostSamples);
 }
 
 }  // namespace sanp

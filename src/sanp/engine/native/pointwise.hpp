@@ -1,5 +1,5 @@
 // What is done to one plane at a time: activations, sums, products, pooling.
-#include "winograd.hpp"
+#include "lanes.hpp"
 
 namespace SANP_NAMESPACE {
 

@@ -34,10 +34,7 @@ Workspace::Workspace(const Program& p, int chunk, int team) : chunk(chunk), team
   for (int t = 0; t < team; t++) {
     rooms.emplace_back();
     rooms[t].scratch = Floats(p.scratch);
-    rooms[t].channel.resize(widest);
-    rooms[t].scale.resize(widest);
-    rooms[t].plane.resize(widest);
-    rooms[t].residual.resize(widest);
+    for (int s = 0; s < chunk; s++) rooms[t].channels.emplace_back(widest);
   }
 }
 

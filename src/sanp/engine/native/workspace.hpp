@@ -6,12 +6,18 @@
 
 namespace sanp {
 
-struct ThreadRoom {
-  Floats scratch;
+// What a convolution computes of one sample.
+struct ChannelRoom {
   std::vector<int> channel;
   std::vector<float> scale;
   std::vector<float*> plane;
   std::vector<const float*> residual;
+  explicit ChannelRoom(long most) : channel(most), scale(most), plane(most), residual(most) {}
+};
+
+struct ThreadRoom {
+  Floats scratch;
+  std::vector<ChannelRoom> channels;  // [sample]
 };
 
 struct Workspace {

@@ -1,0 +1,199 @@
+// F(2x2, 3x3) for maps of few tiles: the sixteen frequencies of one tile are the lanes. A weight is a cache line of
+// frequencies, so what is not read is not fetched either, and a block of weights serves every sample of a chunk.
+#include "winograd.hpp"
+
+namespace SANP_NAMESPACE {
+
+constexpr int kTile = Winograd2::N;
+constexpr int kFrequencies = kTile * kTile;
+
+typedef float v4 __attribute__((vector_size(16)));
+typedef float v4_unaligned __attribute__((vector_size(16), aligned(4), may_alias));
+static inline v4 load4(const float* p) { return *reinterpret_cast<const v4_unaligned*>(p); }
+static inline void store4(float* p, v4 v) { *reinterpret_cast<v4_unaligned*>(p) = v; }
+
+// Elements of a (0 to 3) and b (4 to 7).
+template <int I0, int I1, int I2, int I3>
+static inline v4 pick(v4 a, v4 b) {
+#ifdef SANP_SHUFFLE
+  return SANP_SHUFFLE(a, b, I0, I1, I2, I3);
+#else
+  const auto at = [&](int i) { return i < 4 ? a[i] : b[i - 4]; };
+  return v4{at(I0), at(I1), at(I2), at(I3)};
+#endif
+}
+
+static void tile_frequencies(const float* patch, int row, float* out) {
+  const v4 d0 = load4(patch), d1 = load4(patch + row), d2 = load4(patch + 2 * row), d3 = load4(patch + 3 * row);
+  const v4 down[kTile] = {d0 - d2, d1 + d2, d2 - d1, d1 - d3};
+  for (int y = 0; y < kTile; y++)
+    store4(out + y * kTile, pick<0, 1, 2, 1>(down[y], down[y]) + pick<2, 2, 1, 3>(down[y], down[y]) * v4{-1, 1, -1, -1});
+}
+
+// The four pixels of a tile, row by row.
+static inline v4 tile_pixels(const float* sums) {
+  const v4 m0 = load4(sums), m1 = load4(sums + 4), m2 = load4(sums + 8), m3 = load4(sums + 12);
+  const v4 top = m0 + m1 + m2, bottom = m1 - m2 - m3;
+  const v4 sign{1, -1, 1, -1};
+  return pick<0, 1, 4, 5>(top, bottom) + pick<1, 2, 5, 6>(top, bottom) * sign + pick<2, 3, 6, 7>(top, bottom) * sign;
+}
+
+// T output channels by P tiles; `in` and `weight` begin at the lanes that this call is for.
+struct LaneBlock {
+  const float* in;
+  long in_stride;
+  int in_count;
+  const int* in_channel;
+  const float* weight[kMostChannels];
+  float* out[kMostChannels];
+};
+
+template <int T, int P>
+static void run_lanes(const LaneBlock& b) {
+  vf sum[T][P] = {};
+  const float* w[T];
+#pragma GCC unroll 32
+  for (int t = 0; t < T; t++) w[t] = b.weight[t];
+  const float* plane = b.in;
+  for (int a = 0; a < b.in_count; a++, plane += b.in_stride) {
+    const long column = (long)b.in_channel[a] * kFrequencies;
+    vf x[P];
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) x[p] = load(plane + p * kFrequencies);
+#pragma GCC unroll 32
+    for (int t = 0; t < T; t++) {
+      const vf weight = load(w[t] + column);
+#pragma GCC unroll 8
+      for (int p = 0; p < P; p++) sum[t][p] += weight * x[p];
+    }
+  }
+#pragma GCC unroll 32
+  for (int t = 0; t < T; t++)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) store(b.out[t] + p * kFrequencies, sum[t][p]);
+}
+
+typedef void (*LaneFunction)(const LaneBlock&);
+
+struct LaneTable {
+  LaneFunction at[kMaxVectors + 1][kMostChannels + 1]{};
+  template <int P, int T>
+  constexpr void put() {
+    at[P][T] = run_lanes<T, P>;
+    if constexpr (T > 1) put<P, T - 1>();
+  }
+  constexpr LaneTable() {
+    put<1, kMaxChannels[1]>();
+    put<2, kMaxChannels[2]>();
+    put<3, kMaxChannels[3]>();
+    put<4, kMaxChannels[4]>();
+  }
+};
+static constexpr LaneTable kLanes{};
+
+// How one convolution goes: samples whose frequencies are kept together, and neighbouring output channels whose weights
+// stay in the second-level cache while those samples go by.
+struct LanePlan {
+  Window window;  // of tiles
+  int tiles, block, group, channels;
+  TileInput input;
+  long spectrum, sums;  // floats of one sample, and of one block
+  long places() const { return padded(tiles); }
+  long scratch() const { return input.floats() + 16 + places() + group * spectrum + 2 * sums + 2 * L; }
+};
+
+static LanePlan plan_lanes(const Conv& c, int samples) {
+  LanePlan p;
+  p.window = tile_window<Winograd2>(c.window);
+  p.tiles = p.window.out_height * p.window.out_width;
+  p.input = tile_input<Winograd2>(p.window, p.window.out_height);
+  p.spectrum = (long)c.in_channels * p.tiles * kFrequencies;
+  p.sums = (long)kMostChannels * p.tiles * kFrequencies;
+  p.group = at_least(1, at_most(samples, (int)(2 * kBandFloats / p.spectrum)));
+  p.block = kMaxChannels[at_most(p.tiles, kMaxVectors)];
+  p.channels = at_least(1, (int)(kBandFloats / c.of(Algorithm::lanes).row) / p.block) * p.block;
+  return p;
+}
+
+static long lanes_scratch(const Conv& c) { return plan_lanes(c, kMostSamples).scratch(); }
+
+// T output channels of one sample, from position j of its list on.
+static void convolve_tiles(const Conv& c, const LanePlan& plan, const Map& in, const Outputs& out, int j, int T,
+                           const float* spectrum, float* sums, float* pixels) {
+  const Weights& weights = c.of(Algorithm::lanes);
+  LaneBlock b{spectrum, (long)plan.tiles * kFrequencies, in.live, in.index, {}, {}};
+  for (int lane = 0; lane < kFrequencies; lane += L)
+    for (int p = 0; p < plan.tiles; p += kMaxVectors) {
+      b.in = spectrum + p * kFrequencies + lane;
+      for (int t = 0; t < T; t++) {
+        b.weight[t] = weights.data + out.channel[j + t] * weights.row + lane;
+        b.out[t] = sums + ((long)t * plan.tiles + p) * kFrequencies + lane;
+      }
+      kLanes.at[at_most(kMaxVectors, plan.tiles - p)][T](b);
+    }
+  const int height = c.window.out_height, width = c.window.out_width;
+  const long plane = (long)plan.tiles * kFrequencies;
+  for (int t = 0; t < T; t++)
+    for (int p = 0; p < plan.tiles; p++) {
+      const v4 v = tile_pixels(sums + t * plane + p * kFrequencies);
+      const int y = p / plan.window.out_width * 2, x = p % plan.window.out_width * 2;
+      float* to = pixels + t * plane + y * width + x;
+      to[0] = v[0];
+      if (x + 1 < width) to[1] = v[1];
+      if (y + 1 == height) continue;
+      to[width] = v[2];
+      if (x + 1 < width) to[width + 1] = v[3];
+    }
+  for (int t = 0; t < T; t++) {
+    const Finish finish{c.bias[out.channel[j + t]], out.scale[j + t], c.act.kind == Act::relu};
+    const float* residual = out.residual[j + t];
+    for (int i = 0; i < height * width; i += L)
+      finish_row(finish, load(pixels + t * plane + i), out.plane[j + t] + i, residual ? residual + i : nullptr,
+                 height * width - i);
+  }
+}
+
+static void convolve_lanes(const Conv& c, const Map* const* in, const Outputs* out, int samples, Scratch scratch,
+                           Share share) {
+  const LanePlan plan = plan_lanes(c, samples);
+  const Window& t = plan.window;
+  float* room = scratch.floats;
+  int* at = reinterpret_cast<int*>(room + (plan.input.floats() + 15) / 16 * 16);
+  float* spectra = reinterpret_cast<float*>(at) + plan.places();
+  float* sums = spectra + plan.group * plan.spectrum;
+  float* pixels = sums + plan.sums;
+  place_tiles<Winograd2>(t, plan.input, plan.tiles, room, at);
+  for (int first = 0; first < samples; first += plan.group) {
+    const int here = at_most(plan.group, samples - first);
+    int next[kMostSamples];  // the first position of each sample's list that is not done
+    for (int s = 0; s < here; s++) {
+      const Map& map = *in[first + s];
+      float* to = spectra + s * plan.spectrum;
+      for (int a = 0; a < map.live; a++) {
+        copy_inside(t, plan.input, -t.pad_y, map.data + a * map.stride, room);
+        for (int p = 0; p < plan.tiles; p++, to += kFrequencies) tile_frequencies(room + at[p], plan.input.row, to);
+      }
+      next[s] = out[first + s].count * share.rank / share.size;
+    }
+    const int step = here > 1 ? plan.channels : c.out_channels;
+    for (int low = 0; low < c.out_channels; low += step)
+      for (int s = 0; s < here; s++) {
+        const Outputs& o = out[first + s];
+        const int last = o.count * (share.rank + 1) / share.size;
+        int end = next[s];
+        while (end < last && o.channel[end] < low + step) end++;
+        const int blocks = (end - next[s] + plan.block - 1) / plan.block;
+        for (int n = 0, j = next[s]; n < blocks; n++) {
+          const int T = (end - j + (blocks - n) - 1) / (blocks - n);
+          convolve_tiles(c, plan, *in[first + s], o, j, T, spectra + s * plan.spectrum, sums, pixels);
+          j += T;
+        }
+        Band written{};
+        written.pixels = c.window.out_height * c.window.out_width;
+        activate_band(c, written, o, next[s], end);
+        next[s] = end;
+      }
+  }
+}
+
+}  // namespace SANP_NAMESPACE
