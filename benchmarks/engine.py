@@ -97,7 +97,7 @@ def scaling(name: str, batch: int, threads: int, seconds: float) -> dict[str, fl
             if what == "ONNX Runtime":
                 calls[str(count)] = dense_calls(net, x, images, threads=count, wanted=(what,))[0][what]
             else:
-                fast = compile(net if what == "engine, dense" else gated, images[:4], threads=count)
+                fast = compile(net if what == "engine, dense" else gated, x[:4], threads=count)
                 calls[str(count)] = lambda fast=fast: fast(x)
         with torch.no_grad():
             times = medians(calls, seconds * len(calls), time.perf_counter)

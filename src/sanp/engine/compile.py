@@ -5,7 +5,6 @@ import functools
 import warnings
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
@@ -24,6 +23,7 @@ from sanp.errors import SanpError
 from sanp.trace import Trace, call_with, trace
 
 _BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
+_TUNED = 4  # samples at most that algorithms are timed with
 _OPERATORS = (
     "", "input", "output", "conv", "gate", "linear", "pool", "pool", "activation", "add", "multiply", "affine",
     "concat", "channels", "flatten",
@@ -33,9 +33,10 @@ _OPERATORS = (
 def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engine:
     """The fast twin of a network: same outputs, a pruned channel is never computed.
 
-    ``network`` is a gated one, or any other; ``example_input`` fixes everything but the batch size. What the native
-    part does not know runs in torch; ``plan`` of the result says what runs where and why. Later changes of ``network``
-    do not reach the result.
+    ``network`` is a gated one, or any other; ``example_input`` fixes everything but the batch size. Any size is right;
+    the fastest algorithms are looked for at the example's, one image or several. What the native part does not know
+    runs in torch; ``plan`` of the result says what runs where and why. Later changes of ``network`` do not reach the
+    result.
     """
     if not isinstance(threads, int) or not 1 <= threads <= 1024:
         raise SanpError(f"threads={threads!r} was given: wanted is a number from 1 to 1024")
@@ -81,6 +82,7 @@ class _Builder:
 
     def __init__(self, reference: nn.Module, seen: Trace, example: Any, leaves: list[Tensor], threads: int) -> None:
         self.reference, self.seen, self.example, self.leaves, self.threads = reference, seen, example, leaves, threads
+        self.samples = min([_TUNED, *(len(leaf) for leaf in tree_leaves(example) if isinstance(leaf, Tensor))])
         with torch.no_grad():
             self.expected, self.structure = tree_flatten(call_with(reference, example))
 
@@ -133,7 +135,7 @@ class _Builder:
         assert isinstance(lowering.writer, ProgramWriter)
         program = lowering.writer.build()
         if winograd:
-            inputs = [np.ascontiguousarray(values[value][:1].numpy()) for value in lowering.inputs]
+            inputs = [values[value][:1].numpy().repeat(self.samples, 0) for value in lowering.inputs]
             tune(program, _timing_keys(lowering), inputs)
         rows = []
         chosen = program.chosen

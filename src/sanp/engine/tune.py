@@ -17,13 +17,17 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
     """Sets the fastest algorithm of every convolution. ``keys`` says of each operator what its time depends on.
 
     One thread is timed, by its own clock: with several, each has samples of its own as soon as there are enough.
+    Several samples share the fetching of weights, so their number may decide too.
     """
     choices = {op: program.algorithms(op) for op in range(program.operators)}
-    open_channels = np.zeros(max(1, program.gates), np.int32)
+    samples = len(inputs[0])
+    open_channels = np.zeros((samples, max(1, program.gates)), np.int32)
     program.run(inputs, 1, live=open_channels)
-    density = (open_channels // 8).tolist()  # neighbouring densities choose alike
+    density = (open_channels[0] // 8).tolist()  # neighbouring densities choose alike
     named = {
-        op: json.dumps([program.instruction_set, keys[op], density]) for op, found in choices.items() if len(found) > 1
+        op: json.dumps([program.instruction_set, keys[op], density, samples])
+        for op, found in choices.items()
+        if len(found) > 1
     }
     library = library_path()
     remembered = tuning_cache.read(library)
