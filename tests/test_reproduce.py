@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +89,28 @@ def test_a_dense_network_that_is_not_here_is_trained_again_without_a_second_line
     reproduce(rows, tmp_path / "elsewhere", tmp_path / "results", tell=told.append)
     assert told[:2] == ["digits-tiny-dense: begun", "table1/tiny-sanp: begun"]
     assert len(list(read(tmp_path / "results" / "dense.jsonl"))) == 1
+
+
+def test_a_stopped_row_says_that_the_same_command_goes_on_and_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_run.install(monkeypatch)
+    (tmp_path / "table1").mkdir()
+    (tmp_path / "table1" / "tiny-sanp.toml").write_text(
+        'backbone = "tiny"\nbatch_size = 32\nthreads = 1\nbudget = "60%"\n'
+        "[fit]\npretrain_epochs = 1\njoint_epochs = 1\n"
+    )
+    rows = select(tmp_path, ["table1"])
+
+    def stop(progress: sanp.stages.Progress) -> None:
+        if progress.stage == "joint":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(sanp.SanpError, match="stopped in table1/tiny-sanp: the same command goes on from there"):
+        reproduce(rows, tmp_path / "runs", tmp_path / "results", watch=stop)
+    assert not (tmp_path / "results" / "table1.jsonl").exists()
+    reproduce(rows, tmp_path / "runs", tmp_path / "results")
+    assert len(list(read(tmp_path / "results" / "table1.jsonl"))) == 1
 
 
 def test_reproduce_killed_after_every_epoch_ends_with_the_same_line_and_the_whole_time(tmp_path: Path) -> None:

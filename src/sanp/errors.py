@@ -8,6 +8,10 @@ class SanpError(ValueError):
     """Something given to sanp cannot be used; the message says what to do about it."""
 
 
+class Stopped(SanpError):
+    """A run was asked to stop, and has kept where it stands."""
+
+
 def unknown_name(kind: str, given: object, known: Iterable[str]) -> SanpError:
     """An error for a name that is not in a table, with the nearest names that are."""
     names = sorted(known)

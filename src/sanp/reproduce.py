@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sanp.compare import Job, carry_out, dense_recipe
-from sanp.errors import SanpError, unknown_name
+from sanp.errors import SanpError, Stopped, unknown_name
 from sanp.paper_tables import TABLES, readme_table, results_page
 from sanp.pretrained import names, result_of
 from sanp.recipe import Recipe, make_recipe, read_recipe
@@ -111,8 +111,11 @@ def _run(
         return
     if not _network(job).is_file():
         tell(f"{name}: begun")
-        with Stopwatch(job.folder, watch) as stopwatch:
-            carry_out(job, stopwatch)
+        try:
+            with Stopwatch(job.folder, watch) as stopwatch:
+                carry_out(job, stopwatch)
+        except Stopped as error:
+            raise Stopped(f"stopped in {name}: the same command goes on from there") from error
     if known:
         return
     line = result_line(name, job.folder, seconds_of(job.folder))

@@ -25,7 +25,7 @@ from sanp import data, distributed
 from sanp.backbones import build
 from sanp.checkpoint import load, save, write_atomically
 from sanp.distributed import by_first
-from sanp.errors import SanpError
+from sanp.errors import SanpError, Stopped
 from sanp.evaluate import Report, evaluate
 from sanp.fit import Stages, Task, pretrain_stage
 from sanp.freeze import set_dropout
@@ -232,7 +232,7 @@ class _Run:
                     raise NotFinite(f"{name} is not finite after step {progress.step} of stage {stage.name}: lower lr")
                 by_first(lambda progress=progress: self._keep(stage, number, log, progress))  # type: ignore[misc]
             if asked:
-                raise SanpError(f"stopped: go on with sanp train --resume {self.folder}")
+                raise Stopped(f"stopped: go on with sanp train --resume {self.folder}")
         by_first(lambda: self.saved.write_end(stage, number))
 
     def _keep(self, stage: Stage, number: int, log: ProgressLog, progress: Progress) -> None:
