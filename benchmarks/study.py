@@ -3,8 +3,8 @@
     python benchmarks/study.py budgets          # is the budget met at 60, 35 and 22.5 %?
     python benchmarks/study.py deviations       # `quick` with one option as the paper has it, one at a time
     python benchmarks/study.py methods_digits   # every method to 50 % by `sanp train`, from one dense network
-    python benchmarks/study.py adaptiveness --dense runs/cifar10-m_cifarnet-dense-16.0.0/model.safetensors
-        # on CIFAR-10 at 25 %, three seeds: does it pay that channels depend on the image?
+    python benchmarks/study.py adaptiveness     # on CIFAR-10 at 25 %, three seeds, from the shipped dense network:
+                                                # does it pay that channels depend on the image?
 
 Each appends to results/<study>.jsonl and fills the tables that quote it; a row that is there already is not run again.
 """
@@ -50,7 +50,7 @@ ADAPTIVENESS: dict[str, Any] = {
     "budget": "25%",
     "batch_size": 128,
     "test_every": 0,
-    "fit": {**dict(zip(EPOCHS, (0, 1, 4), strict=True)), "dropout": 0.1},
+    "fit": {**dict(zip(EPOCHS, (0, 1, 4), strict=True)), "dropout": 0.0},
 }
 CONTENDERS: dict[str, dict[str, Any]] = {
     "sanp": {},
@@ -111,12 +111,12 @@ def command_line(folder: Path, *options: str) -> None:
 
 
 def study_adaptiveness(
-    folder: Path, results: Path, dense: Path, images: int, seeds: Iterable[int], setting: dict[str, Any] = ADAPTIVENESS
+    folder: Path, results: Path, dense: str, images: int, seeds: Iterable[int], setting: dict[str, Any] = ADAPTIVENESS
 ) -> None:
     """Every contender from one dense network, once a seed; a run that was interrupted is gone on with."""
     for seed in seeds:
         for name, own in CONTENDERS.items():
-            common = merge(setting, {"seed": seed, "limit": images, "pretrained": str(dense.resolve())})
+            common = merge(setting, {"seed": seed, "limit": images, "pretrained": dense})
             job = Job(make_recipe(merge(common, own)), folder / f"{name}-{images}-seed{seed}")
             if any(line["name"] == name and same_work(line, job.recipe) for line in read(results)):
                 continue
@@ -155,11 +155,9 @@ def spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
 
 
-def main(study: str, folder: Path, dense: Path | None, images: int, seeds: list[int]) -> None:
+def main(study: str, folder: Path, dense: str, images: int, seeds: list[int]) -> None:
     results = ROOT / "results" / f"{study}.jsonl"
     if study == "adaptiveness":
-        if dense is None or not dense.is_file():
-            sys.exit("error: give --dense the model.safetensors of a dense run, as sanp reproduce leaves it")
         study_adaptiveness(folder / study, results, dense, images, seeds)
         fill(QUOTED[study], study, adaptiveness_table(read(results)))
         return
@@ -175,7 +173,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=QUOTED)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "study")
-    parser.add_argument("--dense", type=Path, help="adaptiveness: file of the dense network to start from")
-    parser.add_argument("--images", type=int, default=10_000, help="adaptiveness: training images")
+    parser.add_argument("--dense", default="m_cifarnet-cifar10", help="adaptiveness: what to start from, a name or file")
+    parser.add_argument("--images", type=int, default=25_000, help="adaptiveness: training images")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="adaptiveness: one run of each a seed")
     main(**vars(parser.parse_args()))

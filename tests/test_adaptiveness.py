@@ -83,7 +83,7 @@ def test_every_contender_runs_once_a_seed_from_one_dense_network(
     setting = {"backbone": "tiny", "batch_size": 32, "threads": 1, "budget": "50%", "test_every": 0, "fit": fit}
     results, dense = tmp_path / "results.jsonl", tmp_path / "dense" / "model.safetensors"
     for _ in range(2):  # the second time there is nothing to do
-        study.study_adaptiveness(tmp_path / "runs", results, dense, 256, [0, 1], setting)
+        study.study_adaptiveness(tmp_path / "runs", results, str(dense), 256, [0, 1], setting)
     lines = list(read(results))
     assert [(line["name"], line["seed"]) for line in lines] == [(name, s) for s in (0, 1) for name in study.CONTENDERS]
     assert len({line["dense_error"] for line in lines}) == 1
