@@ -173,7 +173,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=QUOTED)
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "study")
-    parser.add_argument("--dense", default="m_cifarnet-cifar10", help="adaptiveness: what to start from, a name or file")
+    parser.add_argument(
+        "--dense", default="m_cifarnet-cifar10", help="adaptiveness: what to start from, a name or file"
+    )
     parser.add_argument("--images", type=int, default=25_000, help="adaptiveness: training images")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="adaptiveness: one run of each a seed")
     main(**vars(parser.parse_args()))
