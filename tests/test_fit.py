@@ -1,11 +1,14 @@
 import copy
+import dataclasses
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import sanp
+from sanp.finish import estimate_norms
 from sanp.fit import Task, distillation, fit_stages, pretrain_stage, run_stages
+from sanp.precision import Format
 from sanp.stages import Progress
 
 Batches = list[tuple[Tensor, Tensor]]
@@ -72,6 +75,19 @@ def test_noise_and_soft_gates_end_before_training_does(small_net: nn.Module, squ
     sanp.fit(gated, squares_loader, "50%", config=config, on_step=lambda p: noises.append(hashing.noise))
     assert noises == [0.1] * 8 + [0.0] * 8
     assert hashing.noise == 0.1  # as it was
+
+
+def test_batch_norms_know_the_gates_that_far_moved_thresholds_leave(
+    small_net: nn.Module, squares_loader: Batches
+) -> None:
+    """Nothing is trained, so the cost goes from 100 to 30 % by thresholds alone."""
+    gated = sanp.gate(pretrained(small_net, squares_loader), squares_loader[0][0])
+    sanp.fit(gated, squares_loader, "30%", config=dataclasses.replace(QUICK, warmup_epochs=0, joint_epochs=0))
+    again = copy.deepcopy(gated)
+    estimate_norms(again, squares_loader, QUICK.norm_batches, Format(again, "fp32"))
+    for name, mean in gated.named_buffers():
+        if name.endswith("running_mean"):
+            torch.testing.assert_close(mean, again.get_buffer(name), rtol=0.05, atol=0.05)
 
 
 def test_same_seed_same_result(squares_loader: Batches) -> None:

@@ -12,6 +12,9 @@ from sanp.precision import Format
 from sanp.stages import Loader
 from sanp.trace import evaluating
 
+FAR = 0.03
+"""thresholds that moved the cost by more leave batch norms that have seen other gates"""
+
 
 @torch.no_grad()
 def estimate_norms(net: nn.Module, loader: Loader, batches: int, format: Format) -> None:
@@ -35,14 +38,15 @@ def estimate_norms(net: nn.Module, loader: Loader, batches: int, format: Format)
 
 
 def calibrate(gated: GatedNetwork, loader: Loader, share: float, images: int, format: Format) -> float:
-    """Moves the thresholds until the mean cost on so many training images is the share; gives the share reached."""
+    """Moves the thresholds until the mean cost on so many training images is the share; gives how far off it was."""
     batches: list[Tensor] = []
     for x, _ in loader:
         batches.append(format.place(x))
         if sum(len(batch) for batch in batches) >= images:
             break
     with evaluating(gated):
-        reached = mean_cost(gated, batches)
-    if images == 0 or not gated.layers or abs(reached - share) <= CLOSE:
-        return reached
-    return move_thresholds(gated, share, batches)
+        distance = abs(mean_cost(gated, batches) - share)
+    if images == 0 or not gated.layers or distance <= CLOSE:
+        return 0.0
+    move_thresholds(gated, share, batches)
+    return distance

@@ -18,7 +18,7 @@ from sanp.checked import check_kind
 from sanp.config import FitConfig
 from sanp.distributed import same_everywhere
 from sanp.errors import SanpError
-from sanp.finish import calibrate, estimate_norms
+from sanp.finish import FAR, calibrate, estimate_norms
 from sanp.freeze import frozen, hashing_restored, set_dropout, set_hashing
 from sanp.network import GatedNetwork
 from sanp.objective import Budget, ObjectiveConfig
@@ -221,7 +221,9 @@ def finish(gated: GatedNetwork, task: Task, share: float) -> None:
     format = Format(gated, task.config.precision)
     with format.autocast():
         estimate_norms(gated, task.loader, task.config.norm_batches, format)
-        calibrate(gated, task.loader, share, task.config.calibrate_images, format)
+        if calibrate(gated, task.loader, share, task.config.calibrate_images, format) > FAR:
+            estimate_norms(gated, task.loader, task.config.norm_batches, format)
+            calibrate(gated, task.loader, share, task.config.calibrate_images, format)
     same_everywhere(gated)  # a loader of one's own may give each process other images
 
 
