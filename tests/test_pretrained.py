@@ -145,11 +145,7 @@ def _file(line: dict[str, Any]) -> str:
 
 
 def test_rows_start_from_a_shipped_dense_network_where_its_line_is_known(weights: Path, tmp_path: Path) -> None:
-    (tmp_path / "table1").mkdir()
-    (tmp_path / "table1" / "tiny-sanp.toml").write_text(
-        'backbone = "tiny"\nbatch_size = 32\nthreads = 1\nbudget = "60%"\n'
-        "[fit]\npretrain_epochs = 1\njoint_epochs = 1\n"
-    )
+    tiny_run.write_row(tmp_path)
     (row,) = select(tmp_path, ["table1"])
     reproduce([row], tmp_path / "here", tmp_path / "results")
     (dense,) = (tmp_path / "here").glob("*dense*")

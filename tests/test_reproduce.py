@@ -53,12 +53,8 @@ def test_rows_that_are_not_there_are_refused() -> None:
 def test_rows_share_their_dense_network_and_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sanp.table.NAMES, "tiny", "Tiny")
     tiny_run.install(monkeypatch)
-    (tmp_path / "recipes" / "table1").mkdir(parents=True)
     for method in ("sanp", "static"):
-        (tmp_path / "recipes" / "table1" / f"tiny-{method}.toml").write_text(
-            f'backbone = "tiny"\nbatch_size = 32\nthreads = 1\nbudget = "60%"\nmethod = "{method}"\n'
-            "[fit]\npretrain_epochs = 1\njoint_epochs = 1\n"
-        )
+        tiny_run.write_row(tmp_path / "recipes", method)
     rows = select(tmp_path / "recipes", ["table1"])
     told: list[str] = []
     for _ in range(2):
@@ -77,11 +73,7 @@ def test_a_dense_network_that_is_not_here_is_trained_again_without_a_second_line
 ) -> None:
     """As where the lines came with the code, and the runs did not."""
     tiny_run.install(monkeypatch)
-    (tmp_path / "table1").mkdir()
-    (tmp_path / "table1" / "tiny-sanp.toml").write_text(
-        'backbone = "tiny"\nbatch_size = 32\nthreads = 1\nbudget = "60%"\n'
-        "[fit]\npretrain_epochs = 1\njoint_epochs = 1\n"
-    )
+    tiny_run.write_row(tmp_path)
     rows = select(tmp_path, ["table1"])
     reproduce(rows, tmp_path / "here", tmp_path / "results")
     (tmp_path / "results" / "table1.jsonl").unlink()
@@ -95,11 +87,7 @@ def test_a_stopped_row_says_that_the_same_command_goes_on_and_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny_run.install(monkeypatch)
-    (tmp_path / "table1").mkdir()
-    (tmp_path / "table1" / "tiny-sanp.toml").write_text(
-        'backbone = "tiny"\nbatch_size = 32\nthreads = 1\nbudget = "60%"\n'
-        "[fit]\npretrain_epochs = 1\njoint_epochs = 1\n"
-    )
+    tiny_run.write_row(tmp_path)
     rows = select(tmp_path, ["table1"])
 
     def stop(progress: sanp.stages.Progress) -> None:

@@ -1,5 +1,7 @@
 """A run that takes a second: a small network on made-up images, through the real recipe, run folder and stages."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -57,3 +59,12 @@ def recipe(**settings: object) -> Recipe:
     """Three stages of a few steps each."""
     fit = {"pretrain_epochs": 2, "warmup_epochs": 1, "joint_epochs": 3, "precision": "fp32", "norm_batches": 2}
     return make_recipe({"backbone": "tiny", "batch_size": 32, "threads": 1, "budget": "50%", "fit": fit, **settings})
+
+
+def write_row(recipes: Path, method: str = "sanp") -> None:
+    """The recipe of a row of table 1, one epoch of each stage."""
+    (recipes / "table1").mkdir(parents=True, exist_ok=True)
+    (recipes / "table1" / f"tiny-{method}.toml").write_text(
+        f'backbone = "tiny"\nbatch_size = 32\nthreads = 1\nbudget = "60%"\nmethod = "{method}"\n'
+        "[fit]\npretrain_epochs = 1\njoint_epochs = 1\n"
+    )

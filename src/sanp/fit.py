@@ -220,10 +220,10 @@ def finish(gated: GatedNetwork, task: Task, share: float) -> None:
         task.loader.set_epoch(task.config.joint_epochs)  # the same images whether or not the run was interrupted
     format = Format(gated, task.config.precision)
     with format.autocast():
-        estimate_norms(gated, task.loader, task.config.norm_batches, format)
-        if calibrate(gated, task.loader, share, task.config.calibrate_images, format) > FAR:
+        for _ in range(2):
             estimate_norms(gated, task.loader, task.config.norm_batches, format)
-            calibrate(gated, task.loader, share, task.config.calibrate_images, format)
+            if calibrate(gated, task.loader, share, task.config.calibrate_images, format) <= FAR:
+                break
     same_everywhere(gated)  # a loader of one's own may give each process other images
 
 
