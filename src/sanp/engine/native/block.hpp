@@ -145,4 +145,14 @@ static inline int choose_vectors(int vectors, int channels) {
   return best;
 }
 
+// run(j, T) for T channels from j on, over all of [from, to): as few blocks of at most `most` as it takes, of even size.
+template <class Run>
+static inline void each_block(int from, int to, int most, const Run& run) {
+  const int blocks = (to - from + most - 1) / most;
+  for (int n = 0, j = from, T; n < blocks; n++, j += T) {
+    T = (to - j + (blocks - n) - 1) / (blocks - n);
+    run(j, T);
+  }
+}
+
 }  // namespace SANP_NAMESPACE

@@ -66,9 +66,7 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
   b.weight = weight;
   b.bias = bias;
   b.relu = c.act.kind == Act::relu;
-  const int blocks = (to - from + kMaxChannels[per_block] - 1) / kMaxChannels[per_block];
-  for (int n = 0, j = from; n < blocks; n++) {
-    const int T = (to - j + (blocks - n) - 1) / (blocks - n);
+  each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
     for (int t = 0; t < T; t++) {
       weight[t] = weights.data + out.channel[j + t] * weights.row;
       bias[t] = c.bias[out.channel[j + t]];
@@ -83,8 +81,7 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
       b.last = at_most(L, band.pixels - (v + P - 1) * L);
       table[P][T](b);
     }
-    j += T;
-  }
+  });
 }
 
 // The activations that the register block does not know, over what one band has written.

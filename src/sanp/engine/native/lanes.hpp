@@ -182,12 +182,9 @@ static void convolve_lanes(const Conv& c, const Map* const* in, const Outputs* o
         const int last = o.count * (share.rank + 1) / share.size;
         int end = next[s];
         while (end < last && o.channel[end] < low + step) end++;
-        const int blocks = (end - next[s] + plan.block - 1) / plan.block;
-        for (int n = 0, j = next[s]; n < blocks; n++) {
-          const int T = (end - j + (blocks - n) - 1) / (blocks - n);
+        each_block(next[s], end, plan.block, [&](int j, int T) {
           convolve_tiles(c, plan, *in[first + s], o, j, T, spectra + s * plan.spectrum, sums, pixels);
-          j += T;
-        }
+        });
         Band written{};
         written.pixels = c.window.out_height * c.window.out_width;
         activate_band(c, written, o, next[s], end);

@@ -73,15 +73,21 @@ long tiles_of(const Window& w) {
   return (long)((w.out_height + Q::M - 1) / Q::M) * ((w.out_width + Q::M - 1) / Q::M);
 }
 
+// Room for a row of weights for each output channel, as an algorithm wants them.
+float* place_rows(Program& p, ConvOp& op, Algorithm algorithm, long row) {
+  op.weights[(int)algorithm] = (int)p.weights.size();
+  p.weights.emplace_back(op.conv.out_channels * row + 16);
+  op.conv.weights[(int)algorithm] = {p.weights.back().data(), row};
+  return p.weights.back().data();
+}
+
 template <class Q>
 void place_winograd(Program& p, ConvOp& op, const float* weight) {
   Conv& c = op.conv;
   if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) < kFewestTiles) return;
   constexpr Sums<Q> plan{};
   const long row = odd_lines((long)plan.frequencies * c.step);
-  op.weights[(int)Q::algorithm] = (int)p.weights.size();
-  p.weights.emplace_back(c.out_channels * row + 16);
-  float* to = p.weights.back().data();
+  float* to = place_rows(p, op, Q::algorithm, row);
   float spectrum[plan.frequencies];
   for (int o = 0; o < c.out_channels; o++)
     for (int i = 0; i < c.in_channels; i++) {
@@ -91,7 +97,6 @@ void place_winograd(Program& p, ConvOp& op, const float* weight) {
           to[o * row + plan.before[s] * c.step + (long)i * plan.taps[s] + k] =
               spectrum[plan.frequency[plan.before[s] + k]];
     }
-  c.weights[(int)Q::algorithm] = {to, row};
 }
 
 // With more tiles than this whole vectors of them are the better lanes.
@@ -103,16 +108,13 @@ void place_lanes(Program& p, ConvOp& op, const float* weight) {
   if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) > kMostLaneTiles) return;
   constexpr int frequencies = Q::N * Q::N;
   const long row = odd_lines((long)c.in_channels * frequencies);
-  op.weights[(int)Algorithm::lanes] = (int)p.weights.size();
-  p.weights.emplace_back(c.out_channels * row + 16);
-  float* to = p.weights.back().data();
+  float* to = place_rows(p, op, Algorithm::lanes, row);
   float spectrum[frequencies];
   for (int o = 0; o < c.out_channels; o++)
     for (int i = 0; i < c.in_channels; i++) {
       transform_filter<Q>(weight + ((long)o * c.in_channels + i) * 9, spectrum);
       std::copy(spectrum, spectrum + frequencies, to + o * row + (long)i * frequencies);
     }
-  c.weights[(int)Algorithm::lanes] = {to, row};
 }
 
 }  // namespace
@@ -124,11 +126,8 @@ void place_conv_weights(Program& p, ConvOp& op, const float* weight, const float
   c.bias = keep(p, bias, c.out_channels);
   const long row = odd_lines(each);
   std::fill(std::begin(op.weights), std::end(op.weights), -1);
-  op.weights[0] = (int)p.weights.size();
-  p.weights.emplace_back(c.out_channels * row + 16);
-  float* to = p.weights.back().data();
+  float* to = place_rows(p, op, Algorithm::direct, row);
   for (int o = 0; o < c.out_channels; o++) std::copy(weight + o * each, weight + (o + 1) * each, to + o * row);
-  c.weights[0] = {to, row};
   c.step = (c.in_channels + 15) / 16 * 16;
   place_winograd<Winograd2>(p, op, weight);
   place_winograd<Winograd4>(p, op, weight);

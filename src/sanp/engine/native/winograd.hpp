@@ -121,14 +121,11 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
       transform_input<Q>(room, input.row, at, spectrum + (long)a * tiles, (long)in.live * tiles, tiles);
     }
     const int per_block = choose_vectors(tiles / L, to - from);
-    const int blocks = (to - from + kMaxChannels[per_block] - 1) / kMaxChannels[per_block];
-    for (int n_block = 0, j = from; n_block < blocks; n_block++) {
-      const int T = (to - j + (blocks - n_block) - 1) / (blocks - n_block);
+    each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
       sum_tiles<Q>(c, in, out, band, spectrum, sums, j, T, per_block);
       for (int i = 0; i < T; i++)
         write_tiles<Q>(c, t, band, out, j + i, sums + (long)i * Q::S * Q::S * tiles, pixels);
-      j += T;
-    }
+    });
     Band written;
     written.first_pixel = first * Q::M * c.window.out_width;
     written.pixels = (at_most((first + here) * Q::M, c.window.out_height) - first * Q::M) * c.window.out_width;
