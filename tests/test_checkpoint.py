@@ -95,6 +95,12 @@ def test_a_wrong_network_is_named_by_its_first_wrong_tensor(file: Path) -> None:
         sanp.load(file, TwoConvs())
 
 
+def test_a_file_from_before_the_bound_on_saliencies_has_none(file: Path) -> None:
+    assert {layer.spm.most for layer in sanp.load(file, SmallNet()).layers.values()} == {8.0}  # type: ignore[union-attr]
+    older = sanp.load(rewritten(file, lambda header: header["gates"]["spm"].pop("most")), SmallNet())
+    assert {layer.spm.most for layer in older.layers.values()} == {None}  # type: ignore[union-attr]
+
+
 def rewritten(file: Path, change: object) -> Path:
     """The file with its header's JSON changed."""
     with safe_open(file, framework="pt") as opened:

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import sanp
 from sanp.binarize import SemanticHashing
 from sanp.errors import SanpError
+from sanp.gated_conv import GatedConv
 from sanp.spm import SPM, SPMConfig, build_spm
 
 
@@ -39,6 +41,25 @@ def test_a_channel_is_open_where_its_saliency_is_above_the_threshold() -> None:
     module.threshold.fill_(9.0)
     assert module(X).decision.tolist() == [[0, 0, 1, 0]] * 2  # never none
     assert module.flops == 7
+
+
+def test_features_are_multiplied_by_no_more_than_the_bound() -> None:
+    module = SPM(Given([0.5, -0.1, 20.0]), SemanticHashing(noise=0.0, soft_share=0.0, per="sample"), most=2.0).eval()
+    layer = GatedConv("conv", nn.Conv2d(3, 3, 1), None, module)
+    gates, y = module(X), layer.conv(X)
+    assert gates.saliency[0].tolist() == pytest.approx([0.5, -0.1, 20.0])  # decisions and penalties see it whole
+    assert torch.allclose(layer(X), y * torch.tensor([0.5, 0.0, 2.0])[:, None, None])
+
+
+@pytest.mark.parametrize("most, finite", [(SPMConfig().most, True), (None, False)])
+def test_an_outlier_does_not_grow_by_squares_from_layer_to_layer(most: float | None, finite: bool) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Conv2d(8, 8, 1) for _ in range(16)))
+    gated = sanp.gate(net, torch.zeros(1, 8, 4, 4), spm=SPMConfig(most=most)).eval()
+    for layer in gated.layers.values():
+        nn.init.uniform_(layer.spm.saliency.w2.weight, 0, 1)
+    with torch.no_grad():
+        assert bool(gated(1e3 * torch.randn(64, 8, 4, 4)).isfinite().all()) == finite
 
 
 def test_training_applies_noise_that_the_recorded_decision_does_not_have() -> None:
@@ -84,6 +105,7 @@ def test_decisions_stay_in_single_precision_when_a_network_is_halved() -> None:
         ({"noise": -1.0}, "noise -1.0"),
         ({"soft_share": 1.5}, "soft_share 1.5"),
         ({"per": "image"}, "per 'image'"),
+        ({"most": 0.0}, "most 0.0"),
         ({"group": 0}, "group 0"),
     ],
 )

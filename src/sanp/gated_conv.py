@@ -69,7 +69,7 @@ class GatedConv(_Normalised):
         gates = self.spm(x)
         y = self.features(x, *settings, **named)
         note(self.name, gates)
-        return self.scaled(y, gates.saliency * gates.applied)
+        return self.scaled(y, gates.scale)
 
 
 class FollowingConv(_Normalised):

@@ -120,7 +120,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # PAPER 4.1.2: what the text gives; momentum, weight decay and the numbers of epochs it does not give.
     "paper": {
         "batch_size": 256,
-        "spm": {"bias": "none", "start": 1.0, "standardize": False, "noise": 1.0, "soft_share": 0.5},
+        "spm": {"bias": "none", "start": 1.0, "standardize": False, "noise": 1.0, "soft_share": 0.5, "most": "none"},
         "objective": {"penalty": "saliency", "reopen": False, "runaway": 0.0},
         "controller": {"strength": 0.01, "lowest": -0.01, "highest": 0.01, "memory": 0.9, "anneal": 0.0},
         "fit": {

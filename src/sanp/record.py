@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -22,7 +22,19 @@ class Gates:
     decision: Tensor
     """b (N, C_out): the 0/1 decisions without training's noise, no gradient"""
     applied: Tensor
-    """what multiplied the features in this forward: ``decision``, or in training its noisy and partly soft copy"""
+    """what the features were gated by in this forward: ``decision``, or in training its noisy and partly soft copy"""
+    most: float | None = field(default=None, kw_only=True)
+    """the largest saliency that features are multiplied by"""
+
+    @property
+    def scale(self) -> Tensor:
+        """What multiplied the features (N, C_out).
+
+        The saliency grows with the layer's input and multiplies its output: without a bound, what is large would be
+        squared from layer to layer until it is not finite (docs/log.md).
+        """
+        bounded = self.saliency if self.most is None else self.saliency.clamp(max=self.most)
+        return bounded * self.applied
 
 
 class Recording(dict[str, Gates]):

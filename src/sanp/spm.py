@@ -33,6 +33,8 @@ class SPMConfig:
     """share of samples whose soft gates go forward in training (paper: 0.5)"""
     per: Literal["sample", "element"] = "sample"
     """draw the soft-or-hard coin for a whole sample or for every channel of it"""
+    most: float | None = 8.0
+    """features are multiplied by no more than this; none: by the saliency, however large (paper)"""
     group: int = 1
     """so many neighbouring channels decide together; in a layer whose channels it does not divide, gcd(C_out, group)"""
 
@@ -48,6 +50,8 @@ class SPMConfig:
             raise SanpError(f"soft_share {self.soft_share} must be in [0, 1]: it is a share of the samples")
         if self.per not in ("sample", "element"):
             raise SanpError(f"per {self.per!r} is not known: choose sample or element")
+        if self.most is not None and not self.most > 0:
+            raise SanpError(f"most {self.most} must be above 0: it is the largest factor of a channel, or none")
         if self.group < 1:
             raise SanpError(f"group {self.group} must be at least 1: it is a number of channels")
 
@@ -57,10 +61,11 @@ class SPM(nn.Module):
 
     threshold: Tensor
 
-    def __init__(self, saliency: nn.Module, binarize: nn.Module, *, group: int = 1) -> None:
+    def __init__(self, saliency: nn.Module, binarize: nn.Module, *, most: float | None = None, group: int = 1) -> None:
         super().__init__()
         self.saliency = saliency
         self.binarize = binarize
+        self.most = most
         self.group = group
         self.register_buffer("threshold", torch.zeros(()))
 
@@ -94,7 +99,7 @@ class SPM(nn.Module):
             decision = hard_decision(score)
         else:
             decision = applied.detach()
-        return Gates(saliency, self._each(decision), self._each(applied))
+        return Gates(saliency, self._each(decision), self._each(applied), most=self.most)
 
     def _grouped(self, score: Tensor) -> Tensor:
         """The mean score of every group of neighbouring channels."""
@@ -131,4 +136,4 @@ def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     """The SPM that SANP puts into a convolution."""
     saliency = predicted_saliency(in_channels, out_channels, config)
     binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
-    return SPM(saliency, binarize, group=gcd(out_channels, config.group))
+    return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group))

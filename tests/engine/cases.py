@@ -1,5 +1,6 @@
 """Random small networks for the native library, each beside a plain double-precision twin in torch."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -168,10 +169,13 @@ def _gate(case: Case, number: int, x: Tensor, out: int) -> tuple[int, Tensor]:
     else:
         best = torch.zeros_like(score).scatter_(1, score.argmax(1, keepdim=True), 1)
         open_ = torch.where((score > 0).any(1, keepdim=True), (score > 0).double(), best)
-    weights = GateWeights(w1=w1, b1=b1, w2=w2, b2=b2, threshold=threshold, group=group, top=top, scales=scales)
+    most = dice.choice([math.inf, math.inf, 0.5])
+    weights = GateWeights(
+        w1=w1, b1=b1, w2=w2, b2=b2, threshold=threshold, group=group, top=top, scales=scales, most=most
+    )
     open_ = open_.repeat_interleave(group, 1)
-    case.story.append(f"gate({which}, hidden {hidden}, group {group}, top {top})")
-    return case.writer.gate(number, weights), open_ * s if scales else open_
+    case.story.append(f"gate({which}, hidden {hidden}, group {group}, top {top}, most {most})")
+    return case.writer.gate(number, weights), open_ * s.clamp(max=most) if scales else open_
 
 
 def _window(case: Case, size: tuple[int, int], largest: int) -> Window:

@@ -82,7 +82,8 @@ def test_networks_of_many_styles_give_the_same_outputs(name: str, gated: bool) -
 
 
 @pytest.mark.parametrize(
-    "config", [SPMConfig(group=4), SPMConfig(bias=None, standardize=False), SPMConfig(reduction=64)]
+    "config",
+    [SPMConfig(group=4), SPMConfig(bias=None, standardize=False), SPMConfig(reduction=64), SPMConfig(most=0.3)],
 )
 def test_every_setting_of_the_gates_gives_the_same_outputs(config: SPMConfig) -> None:
     make, shape = EXAMPLES["residual"]

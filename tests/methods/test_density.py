@@ -67,14 +67,14 @@ def test_fixed_k_still_scales_by_the_saliency() -> None:
     gated = FixedK().gate(SmallNet(), torch.zeros(1, 3, 8, 8), spm=SPMConfig()).eval()
     name, layer = next(iter(gated.layers.items()))
     with torch.no_grad():
-        layer.spm.saliency.w2.bias.copy_(torch.arange(16.0))  # type: ignore[union-attr, operator]
+        layer.spm.saliency.w2.bias.copy_(torch.arange(16) / 4)  # type: ignore[union-attr, operator]
     set_density(gated, 0.25)
     x = torch.randn(2, 3, 8, 8)
     with record(gated) as gates:
         gated(x)
     assert gates[name].decision.tolist() == [[0.0] * 12 + [1.0] * 4] * 2
     out = layer(x)
-    torch.testing.assert_close(out[:, 15], 15 * layer.features(x)[:, 15])
+    torch.testing.assert_close(out[:, 15], 3.75 * layer.features(x)[:, 15])
     assert not out[:, :12].any()
 
 

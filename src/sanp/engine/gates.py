@@ -1,5 +1,7 @@
 """A Saliency-and-Pruning Module as numbers for the native library: the standardisation folds into W1."""
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -38,8 +40,17 @@ def gate_weights(spm: SPM) -> GateWeights:
     else:
         raise Unsupported(f"the binarizer {type(spm.binarize).__name__}")
     threshold = np.broadcast_to(floats(spm.threshold), (channels,))
-    absolute = isinstance(spm.saliency, BoostingSaliency)
-    return GateWeights(w1=w1, b1=b1, w2=w2, b2=b2, threshold=threshold, group=spm.group, top=top, absolute=absolute)
+    return GateWeights(
+        w1=w1,
+        b1=b1,
+        w2=w2,
+        b2=b2,
+        threshold=threshold,
+        group=spm.group,
+        top=top,
+        absolute=isinstance(spm.saliency, BoostingSaliency),
+        most=math.inf if spm.most is None else spm.most,
+    )
 
 
 def _saliency(module: nn.Module) -> tuple[int, Floats, Floats, Floats, Floats]:

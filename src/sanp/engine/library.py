@@ -16,7 +16,7 @@ ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4", "winograd stride 2", "wi
 """how a convolution can be computed, in the order of their numbers"""
 
 _ROOM = 512
-_INTERFACE = 6
+_INTERFACE = 7
 """counted up with every change of the C interface, here and in api.cpp"""
 
 

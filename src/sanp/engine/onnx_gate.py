@@ -1,5 +1,6 @@
 """A Saliency-and-Pruning Module in ONNX's operators: from a feature map to the list of open channels."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +40,10 @@ def decide(graph: OnnxGraph, tensor: str, channels: str | None, g: GateWeights) 
     index = graph.node("Squeeze", graph.node("NonZero", graph.reshape(opened, [out])), graph.ints([0]))
     scale = None
     if g.scales:
-        scale = graph.reshape(graph.node("Gather", saliency, index, axis=1), [1, -1, 1, 1])
+        factor = graph.node("Gather", saliency, index, axis=1)
+        if math.isfinite(g.most):
+            factor = graph.node("Min", factor, graph.floats(np.float32(g.most)))
+        scale = graph.reshape(factor, [1, -1, 1, 1])
     return Decision(index, scale)
 
 

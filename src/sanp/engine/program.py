@@ -1,5 +1,6 @@
 """Writes a program for the native library: values and operators as numbers, weights as one array of floats."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,7 @@ class GateWeights:
     top: int = 0
     scales: bool = True
     absolute: bool = False
+    most: float = math.inf  # features are multiplied by no more than this
 
 
 class ProgramWriter:
@@ -110,7 +112,7 @@ class ProgramWriter:
         number = sum(operator[0] == _GATE for operator in self.operators)
         hidden, out = len(g.b1), len(g.b2)
         flags = [int(g.scales), g.group, g.top, int(g.absolute)]
-        weights = [self._place(w) for w in (g.w1.T, g.b1, g.w2.T, g.b2, g.threshold)]
+        weights = [self._place(w) for w in (g.w1.T, g.b1, g.w2.T, g.b2, g.threshold, np.array([g.most]))]
         self.operators.append([_GATE, x, out, hidden, *flags, *weights])
         return number
 

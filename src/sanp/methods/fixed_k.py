@@ -21,7 +21,7 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     """SANP's saliency with the winners for a binarizer."""
     saliency = predicted_saliency(in_channels, out_channels, config)
     group = gcd(out_channels, config.group)
-    return SPM(saliency, Winners(out_channels // group), group=group)
+    return SPM(saliency, Winners(out_channels // group), most=config.most, group=group)
 
 
 @dataclass(frozen=True, kw_only=True)

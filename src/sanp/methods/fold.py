@@ -24,7 +24,7 @@ def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> 
         wanted = gated(example)
     if not isinstance(wanted, Tensor) or any(":" in name for name in gates):  # a layer that is called twice
         return None
-    scales = {name: (gate.saliency * gate.decision)[0] for name, gate in gates.items()}
+    scales = {name: gate.scale[0] for name, gate in gates.items()}
     plain = ungated(gated, net)
     if plain is None or not all(_fold(gated, plain, name, scale) for name, scale in scales.items()):
         return None

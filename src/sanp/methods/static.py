@@ -24,7 +24,7 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
         in_channels, out_channels, reduction=config.reduction, bias=config.bias, start=config.start
     )
     binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
-    return SPM(saliency, binarize, group=gcd(out_channels, config.group))
+    return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group))
 
 
 @dataclass(frozen=True, kw_only=True)

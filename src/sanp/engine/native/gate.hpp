@@ -45,6 +45,8 @@ static void mark_positive(const float* score, int count, float* open) {
   if (!any) open[largest(score, count)] = 1;  // an empty layer would be dead
 }
 
+static inline float bounded(float s, float most) { return s > most ? most : s; }  // NaN stays
+
 // Neighbouring channels in groups of `group` decide together, by the mean of their scores.
 static void decide(const Gate& g, const float* saliency, float* room, Decision& d) {
   const int count = g.out_channels / g.group;
@@ -63,7 +65,7 @@ static void decide(const Gate& g, const float* saliency, float* room, Decision& 
   for (int j = 0, c = 0; j < count; j++)
     for (int i = 0; i < g.group; i++, c++) {  // written in any case, kept if open
       d.channel[live] = c;
-      d.scale[live] = g.scales ? saliency[c] : 1.f;
+      d.scale[live] = g.scales ? bounded(saliency[c], g.most) : 1.f;
       live += open[j] != 0;
     }
   d.live = live;

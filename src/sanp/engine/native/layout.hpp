@@ -70,7 +70,8 @@ struct Gate {
   const float* w2;         // [hidden][out]
   const float* b2;         // [out]
   const float* threshold;  // [out]
-  bool scales;             // the output is multiplied by the saliency
+  bool scales;             // the output is multiplied by the saliency,
+  float most;              // or by this if that is more
   int group;               // neighbouring channels that decide together
   int top;                 // if positive: so many groups are open, whatever the threshold
 };

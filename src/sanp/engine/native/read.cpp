@@ -137,6 +137,7 @@ struct Builder {
     g.w2 = keep(p, r.floats((long)g.hidden * g.out_channels), (long)g.hidden * g.out_channels);
     g.b2 = keep(p, r.floats(g.out_channels), g.out_channels);
     g.threshold = keep(p, r.floats(g.out_channels), g.out_channels);
+    g.most = *r.floats(1);
     op.id = (int)p.gate_channels.size();
     p.gate_channels.push_back(g.out_channels);
     return {{in}, -1, op};
