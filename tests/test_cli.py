@@ -2,11 +2,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import sanp
 from sanp import cli
+from sanp.display import before_and_after
+from sanp.run import Finished
 from tests import tiny_run
 
 Run = Callable[..., tuple[int, str, str]]
@@ -33,6 +36,14 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 TRAIN = ("train", "--backbone", "tiny", "--batch-size", "32", "--threads", "1", "--epochs", "1,1,2", "--budget", "50%")
+
+
+@pytest.mark.parametrize("cost, told", [(0.63, True), (0.27, False), (None, False)])
+def test_a_run_that_left_its_budget_to_the_thresholds_says_so(cost: float | None, told: bool, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"stage": "joint", "cost": cost}) + "\n")
+    report = SimpleNamespace(accuracy=0.1, flops=1e6, kept=0.25)
+    table = before_and_after(Finished(tmp_path, report, report), "25%")  # type: ignore[arg-type]
+    assert ("training ended at 63% of the FLOPs" in str(table.caption)) == told
 
 
 def test_train_then_eval(run: Run, tmp_path: Path) -> None:

@@ -10,8 +10,12 @@ from rich.table import Table
 from sanp.config import FitConfig
 from sanp.evaluate import Report
 from sanp.flops import human
+from sanp.progress_log import read_metrics
 from sanp.run import Finished
 from sanp.stages import Progress
+
+FAR = 0.1
+"""So much of the dense FLOPs above the budget, and training has not done its work."""
 
 
 class LiveProgress:
@@ -80,7 +84,20 @@ def before_and_after(finished: Finished, budget: str) -> Table:
     table = Table("", "accuracy", "FLOPs per image", "of dense", title=f"budget {budget}")
     for name, report in (("before", finished.dense), ("after", finished.pruned)):
         table.add_row(name, f"{report.accuracy:.2%}", human(report.flops), f"{report.kept:.2%}")
+    table.caption = left_to_thresholds(finished)
     return table
+
+
+def left_to_thresholds(finished: Finished) -> str | None:
+    """What to know of a run whose training ended far above its budget."""
+    epochs = read_metrics(finished.folder)
+    cost = epochs[-1]["cost"] if epochs else None
+    if cost is None or cost <= finished.pruned.kept + FAR:
+        return None
+    return (
+        f"training ended at {cost:.0%} of the FLOPs and the thresholds closed the rest, which costs accuracy: train "
+        "longer, or with a higher fit.spm_lr"
+    )
 
 
 def report_table(report: Report) -> Table:

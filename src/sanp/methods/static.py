@@ -4,18 +4,29 @@ Gates that never change are folded into the weights and the closed channels cut 
 chain always; where an addition joins branches with gates of their own, the network stays gated.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import gcd
 
 from torch import Tensor, nn
 
 from sanp.binarize import SemanticHashing
+from sanp.fit import Task
 from sanp.gate import MakeSPM
 from sanp.methods.fold import cut_constant_gates
 from sanp.methods.method import GatingMethod
 from sanp.network import GatedNetwork
 from sanp.saliency import StaticSaliency
 from sanp.spm import SPM, SPMConfig
+from sanp.stages import Stage
+
+RATE = 0.02
+"""The SPMs' learning rate where none is given.
+
+A channel that is the same for every image closes only when it has come all the way from 1 to 0, and the noise of the
+task's gradient leaves a third of Adam's step. At SANP's 0.003 the cost stays behind its target, the weight of the cost
+drives all saliencies towards 0 alike, and what the thresholds then close is chosen by chance (docs/log.md).
+"""
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
@@ -38,6 +49,11 @@ class Static(GatingMethod):
     def spm_maker(self) -> MakeSPM:
         """Constant gates."""
         return make_spm
+
+    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
+        """SANP's stages at a rate of its own."""
+        config = replace(task.config, spm_lr=task.config.spm_lr or RATE)
+        yield from super().train(gated, replace(task, config=config), share)
 
     def finished(self, gated: GatedNetwork, net: nn.Module, example: Tensor) -> nn.Module:
         """The fold and the cut, where they save as much."""
