@@ -35,6 +35,17 @@ def test_a_second_compilation_measures_nothing(tuning: Path, monkeypatch: pytest
     assert list(content["choices"].values()) == [next(iter(content["choices"].values()))]
 
 
+@pytest.mark.parametrize("batch, threads, team", [(1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 1, 1)])
+def test_threads_that_share_an_image_are_timed_together(
+    tuning: Path, monkeypatch: pytest.MonkeyPatch, batch: int, threads: int, team: int
+) -> None:
+    teams = []
+    original = tune._measure
+    monkeypatch.setattr(tune, "_measure", lambda *args: teams.append(args[-1]) or original(*args))
+    compile(nn.Conv2d(3, 8, 3, padding=1), torch.zeros(batch, 3, 16, 16), threads=threads)
+    assert teams == [team]
+
+
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"choices": 3}', '{"choices": {"a": "b"}}', "\x00\xff"])
 def test_a_damaged_file_is_measured_anew(tuning: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     measured(monkeypatch)

@@ -136,7 +136,7 @@ class _Builder:
         program = lowering.writer.build()
         if winograd:
             inputs = [values[value][:1].numpy().repeat(self.samples, 0) for value in lowering.inputs]
-            tune(program, _timing_keys(lowering), inputs)
+            tune(program, _timing_keys(lowering), inputs, self.threads)
         rows = []
         chosen = program.chosen
         for op, (numbers, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True)):

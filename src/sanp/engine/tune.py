@@ -13,26 +13,27 @@ _ROUNDS = 4
 Key = tuple[object, ...]
 
 
-def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[np.float32]]) -> None:
+def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[np.float32]], threads: int) -> None:
     """Sets the fastest algorithm of every convolution. ``keys`` says of each operator what its time depends on.
 
-    One thread is timed, by its own clock: with several, each has samples of its own as soon as there are enough.
-    Several samples share the fetching of weights, so their number may decide too.
+    One thread is timed, by its own clock, where each has samples of its own; those that have to share one are timed
+    together. Several samples share the fetching of weights, so their number may decide too.
     """
     choices = {op: program.algorithms(op) for op in range(program.operators)}
     samples = len(inputs[0])
+    team = threads if samples < threads else 1
     open_channels = np.zeros((samples, max(1, program.gates)), np.int32)
     program.run(inputs, 1, live=open_channels)
     density = (open_channels[0] // 8).tolist()  # neighbouring densities choose alike
     named = {
-        op: json.dumps([program.instruction_set, keys[op], density, samples])
+        op: json.dumps([program.instruction_set, keys[op], density, samples, team])
         for op, found in choices.items()
         if len(found) > 1
     }
     library = library_path()
     remembered = tuning_cache.read(library)
     if any(remembered.get(key) not in choices[op] for op, key in named.items()):
-        seconds = _measure(program, choices, inputs)
+        seconds = _measure(program, choices, inputs, team)
         measured = {
             key: min(choices[op], key=lambda algorithm: float(seconds[algorithm, op])) for op, key in named.items()
         }
@@ -43,7 +44,7 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
 
 
 def _measure(
-    program: NativeProgram, choices: dict[int, list[int]], inputs: Sequence[NDArray[np.float32]]
+    program: NativeProgram, choices: dict[int, list[int]], inputs: Sequence[NDArray[np.float32]], team: int
 ) -> NDArray[np.float64]:
     """The least time of every operator under each algorithm, rounds interleaved."""
     best = np.full((len(ALGORITHMS), program.operators), np.inf)
@@ -53,6 +54,6 @@ def _measure(
                 if found:
                     program.choose(op, algorithm if algorithm in found else found[0])
             seconds = np.zeros(program.operators)
-            program.run(inputs, 1, seconds=seconds)
+            program.run(inputs, team, seconds=seconds)
             best[algorithm] = np.minimum(best[algorithm], seconds)
     return best
