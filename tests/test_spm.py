@@ -24,8 +24,8 @@ class Given(nn.Module):
         return self.values.expand(len(x), -1)
 
 
-def spm(values: list[float], group: int = 1, noise: float = 0.0) -> SPM:
-    return SPM(Given(values), SemanticHashing(noise=noise, soft_share=0.0, per="sample"), group=group)
+def spm(values: list[float], group: int = 1, noise: float = 0.0, most: float | None = None) -> SPM:
+    return SPM(Given(values), SemanticHashing(noise=noise, soft_share=0.0, per="sample"), most=most, group=group)
 
 
 X = torch.randn(2, 3, 4, 4)
@@ -44,7 +44,7 @@ def test_a_channel_is_open_where_its_saliency_is_above_the_threshold() -> None:
 
 
 def test_features_are_multiplied_by_no_more_than_the_bound() -> None:
-    module = SPM(Given([0.5, -0.1, 20.0]), SemanticHashing(noise=0.0, soft_share=0.0, per="sample"), most=2.0).eval()
+    module = spm([0.5, -0.1, 20.0], most=2.0).eval()
     layer = GatedConv("conv", nn.Conv2d(3, 3, 1), None, module)
     gates, y = module(X), layer.conv(X)
     assert gates.saliency[0].tolist() == pytest.approx([0.5, -0.1, 20.0])  # decisions and penalties see it whole

@@ -17,14 +17,20 @@ except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 
 
+def teams(monkeypatch: pytest.MonkeyPatch, batch: int = 1, threads: int = 1) -> list[int]:
+    """How many threads are timed together, each time that compiling a small network measures."""
+    calls: list[int] = []
+    original = tune._measure
+    monkeypatch.setattr(tune, "_measure", lambda *args: calls.append(args[-1]) or original(*args))
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU())
+    compile(net, torch.zeros(batch, 3, 16, 16), threads=threads)
+    monkeypatch.setattr(tune, "_measure", original)
+    return calls
+
+
 def measured(monkeypatch: pytest.MonkeyPatch) -> int:
     """How often compiling a small network measures."""
-    calls = []
-    original = tune._measure
-    monkeypatch.setattr(tune, "_measure", lambda *args: calls.append(1) or original(*args))
-    compile(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()), torch.zeros(1, 3, 16, 16))
-    monkeypatch.setattr(tune, "_measure", original)
-    return len(calls)
+    return len(teams(monkeypatch))
 
 
 def test_a_second_compilation_measures_nothing(tuning: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,11 +45,7 @@ def test_a_second_compilation_measures_nothing(tuning: Path, monkeypatch: pytest
 def test_threads_that_share_an_image_are_timed_together(
     tuning: Path, monkeypatch: pytest.MonkeyPatch, batch: int, threads: int, team: int
 ) -> None:
-    teams = []
-    original = tune._measure
-    monkeypatch.setattr(tune, "_measure", lambda *args: teams.append(args[-1]) or original(*args))
-    compile(nn.Conv2d(3, 8, 3, padding=1), torch.zeros(batch, 3, 16, 16), threads=threads)
-    assert teams == [team]
+    assert teams(monkeypatch, batch, threads) == [team]
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"choices": 3}', '{"choices": {"a": "b"}}', "\x00\xff"])
