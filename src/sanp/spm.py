@@ -134,6 +134,10 @@ def predicted_saliency(in_channels: int, out_channels: int, config: SPMConfig) -
 
 def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     """The SPM that SANP puts into a convolution."""
-    saliency = predicted_saliency(in_channels, out_channels, config)
+    return hashed(predicted_saliency(in_channels, out_channels, config), out_channels, config)
+
+
+def hashed(saliency: nn.Module, out_channels: int, config: SPMConfig) -> SPM:
+    """An SPM that decides by Improved Semantic Hashing of any saliency."""
     binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
     return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group))

@@ -6,18 +6,16 @@ chain always; where an addition joins branches with gates of their own, the netw
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import gcd
 
 from torch import Tensor, nn
 
-from sanp.binarize import SemanticHashing
 from sanp.fit import Task
 from sanp.gate import MakeSPM
 from sanp.methods.fold import cut_constant_gates
 from sanp.methods.method import GatingMethod
 from sanp.network import GatedNetwork
 from sanp.saliency import StaticSaliency
-from sanp.spm import SPM, SPMConfig
+from sanp.spm import SPM, SPMConfig, hashed
 from sanp.stages import Stage
 
 RATE = 0.02
@@ -34,8 +32,7 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     saliency = StaticSaliency(
         in_channels, out_channels, reduction=config.reduction, bias=config.bias, start=config.start
     )
-    binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
-    return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group))
+    return hashed(saliency, out_channels, config)
 
 
 @dataclass(frozen=True, kw_only=True)
