@@ -112,11 +112,8 @@ static void direct(const Conv& c, const Map& in, const Outputs& out, Scratch scr
     group_range(out.channel, out.count, g * out_group, (g + 1) * out_group, out_begin, out_end);
     const int count = out_end - out_begin;
     if (count > 0) {
-      int from = out_begin, to = out_end;
-      if (share.size > 1 && !by_rows) {
-        from = out_begin + count * share.rank / share.size;
-        to = out_begin + count * (share.rank + 1) / share.size;
-      }
+      const int from = by_rows ? out_begin : out_begin + share.from(count);
+      const int to = by_rows ? out_end : out_begin + share.to(count);
       for (int a = in_begin; a < in_end; a++) local[a - in_begin] = in.index[a] - g * in_group;
       band.in_count = in_end - in_begin;
       band.in_channel = local;

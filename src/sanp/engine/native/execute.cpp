@@ -47,10 +47,10 @@ Outputs Run::outputs(const ConvOp& o) const {
 }
 
 void Run::operator()(const GateOp& o) const {
-  if (!first_rank()) return;
   Decision& d = call.workspace.decided[sample][o.id];
-  kernels().gate(o.gate, o.descriptor, map(op.in[0]), d, scratch());
-  if (call.notes.live) call.notes.live[(call.first + sample) * (long)call.program.gate_channels.size() + o.id] = d.live;
+  kernels().gate(o.gate, o.descriptor, map(op.in[0]), d, scratch(), call.share);
+  if (first_rank() && call.notes.live)
+    call.notes.live[(call.first + sample) * (long)call.program.gate_channels.size() + o.id] = d.live;
 }
 
 void Run::operator()(const PoolOp& o) const {

@@ -5,8 +5,9 @@ namespace SANP_NAMESPACE {
 
 // to[i] = start[i] + sum over a of rows[index[a]][i] * by[a]. Rows are `count` long, and followed by room for a vector.
 static void add_rows(const float* start, const float* rows, const int* index, const float* by, int many, float* to,
-                     int count) {
-  for (int i = 0; i < count; i += L) {
+                     int count, Share share) {
+  const int vectors = (count + L - 1) / L;
+  for (int i = share.from(vectors) * L; i < share.to(vectors) * L; i += L) {
     vf even = load(start + i), odd{};
     int a = 0;
     for (; a + 2 <= many; a += 2) {
@@ -73,27 +74,33 @@ static void decide(const Gate& g, const float* saliency, float* room, Decision& 
 
 static inline float* aligned(float* room, long used) { return room + (used + 15) / 16 * 16; }
 
-static void gate(const Gate& g, Descriptor descriptor, const Map& in, Decision& d, Scratch scratch) {
-  float* means = scratch.floats;
-  float* hidden = aligned(means, at_least(in.channels, g.hidden));
+// A team shares the inputs' means, then the hidden units, then the outputs; its first thread decides.
+static void gate(const Gate& g, Descriptor descriptor, const Map& in, Decision& d, Scratch scratch, Share share) {
+  float* means = scratch.common;
+  float* hidden = aligned(means, in.channels);
   float* saliency = aligned(hidden, g.hidden);
-  float* room = aligned(saliency, g.out_channels);
-  const float share = 1.f / in.pixels();
-  if (g.hidden > 0)
-    for (int a = 0; a < in.live; a++) {
+  float* room = scratch.floats + (aligned(saliency, g.out_channels) - scratch.common);
+  if (g.hidden > 0) {
+    const float part = 1.f / in.pixels();
+    for (int a = share.from(in.live); a < share.to(in.live); a++) {
       const float* plane = in.data + a * in.stride;
-      means[a] = share * (descriptor == Descriptor::mean ? sum(plane, in.pixels()) : sum_absolute(plane, in.pixels()));
+      means[a] = part * (descriptor == Descriptor::mean ? sum(plane, in.pixels()) : sum_absolute(plane, in.pixels()));
     }
-  add_rows(g.b1, g.w1, in.index, means, in.live, hidden, g.hidden);
+    share.meet();
+    add_rows(g.b1, g.w1, in.index, means, in.live, hidden, g.hidden, share);
+    share.meet();
+  }
   int* alive = reinterpret_cast<int*>(room);  // the hidden units that are not zero, NaN among them
+  float* values = aligned(room, g.hidden);
   int count = 0;
   for (int h = 0; h < g.hidden; h++) {
     alive[count] = h;
-    means[count] = hidden[h];
+    values[count] = hidden[h];
     count += !(hidden[h] <= 0);
   }
-  add_rows(g.b2, g.w2, alive, means, count, saliency, g.out_channels);
-  decide(g, saliency, room, d);
+  add_rows(g.b2, g.w2, alive, values, count, saliency, g.out_channels, share);
+  share.meet();
+  if (share.rank == 0) decide(g, saliency, room, d);
 }
 
 // A block of outputs stays in registers while the live inputs of every sample go by, so weights are read once a batch.

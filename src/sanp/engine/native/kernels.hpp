@@ -20,6 +20,7 @@ static void conv(const Conv& c, Algorithm algorithm, const Map* const* in, const
   const long index = (c.in_channels + 15) / 16 * 16;
   scratch.floats += index;
   scratch.capacity -= index;
+  scratch.common += index;
   if (algorithm == Algorithm::lanes) return convolve_lanes(c, in, out, samples, scratch, share);
   for (int s = 0; s < samples; s++) switch (algorithm) {
       case Algorithm::winograd2: winograd<Winograd2>(c, *in[s], out[s], scratch, share); break;

@@ -159,27 +159,30 @@ static void convolve_lanes(const Conv& c, const Map* const* in, const Outputs* o
   const Window& t = plan.window;
   float* room = scratch.floats;
   int* at = reinterpret_cast<int*>(room + (plan.input.floats() + 15) / 16 * 16);
-  float* spectra = reinterpret_cast<float*>(at) + plan.places();
-  float* sums = spectra + plan.group * plan.spectrum;
+  const long before = (plan.input.floats() + 15) / 16 * 16 + plan.places();
+  float* spectra = scratch.common + before;
+  float* sums = room + before + plan.group * plan.spectrum;
   float* pixels = sums + plan.sums;
   place_tiles<Winograd2>(t, plan.input, plan.tiles, room, at);
   for (int first = 0; first < samples; first += plan.group) {
     const int here = at_most(plan.group, samples - first);
+    if (first > 0) share.meet();  // the last group has been read
     int next[kMostSamples];  // the first position of each sample's list that is not done
     for (int s = 0; s < here; s++) {
       const Map& map = *in[first + s];
-      float* to = spectra + s * plan.spectrum;
-      for (int a = 0; a < map.live; a++) {
+      float* to = spectra + s * plan.spectrum + (long)share.from(map.live) * plan.tiles * kFrequencies;
+      for (int a = share.from(map.live); a < share.to(map.live); a++) {
         copy_inside(t, plan.input, -t.pad_y, map.data + a * map.stride, room);
         for (int p = 0; p < plan.tiles; p++, to += kFrequencies) tile_frequencies(room + at[p], plan.input.row, to);
       }
-      next[s] = out[first + s].count * share.rank / share.size;
+      next[s] = share.from(out[first + s].count);
     }
+    share.meet();
     const int step = here > 1 ? plan.channels : c.out_channels;
     for (int low = 0; low < c.out_channels; low += step)
       for (int s = 0; s < here; s++) {
         const Outputs& o = out[first + s];
-        const int last = o.count * (share.rank + 1) / share.size;
+        const int last = share.to(o.count);
         int end = next[s];
         while (end < last && o.channel[end] < low + step) end++;
         each_block(next[s], end, plan.block, [&](int j, int T) {

@@ -100,15 +100,24 @@ struct Linear {
 
 constexpr int kLinearBlock = 32;
 
-// Room that one thread works in. `floats` holds `capacity` of them.
+// Room that one thread works in. `floats` holds `capacity` of them; `common` is the first thread's, where a team puts
+// what all of it will read.
 struct Scratch {
   float* floats;
   long capacity;
+  float* common;
 };
+
+class Barrier;
 
 // The part of an operator that one thread of a team does.
 struct Share {
   int rank, size;
+  Barrier* barrier;
+  // Of `count` things this thread does [from(count), to(count)).
+  int from(int count) const { return (int)((long)count * rank / size); }
+  int to(int count) const { return (int)((long)count * (rank + 1) / size); }
+  void meet() const;  // returns when every thread of the team is here
 };
 
 // What every instruction set offers.
@@ -117,7 +126,7 @@ struct Kernels {
   int lanes;
   long (*conv_scratch)(const Conv&, Algorithm);
   void (*conv)(const Conv&, Algorithm, const Map* const* in, const Outputs*, int samples, Scratch, Share);
-  void (*gate)(const Gate&, Descriptor, const Map& in, Decision&, Scratch);
+  void (*gate)(const Gate&, Descriptor, const Map& in, Decision&, Scratch, Share);
   long (*pool_scratch)(const Pool&);
   void (*pool)(const Pool&, const Map& in, const Map& out, Scratch, Share);
   void (*linear)(const Linear&, const Map* const* in, const Map* const* out, int samples, Share);

@@ -32,7 +32,9 @@ struct Run {
   Map& map(int v) const { return call.workspace.maps[sample][v]; }
   const Kernels& kernels() const { return *call.program.kernels; }
   ThreadRoom& room() const { return call.workspace.rooms[call.share.rank]; }
-  Scratch scratch() const { return {room().scratch.data(), room().scratch.size()}; }
+  Scratch scratch() const {
+    return {room().scratch.data(), room().scratch.size(), call.workspace.rooms[0].scratch.data()};
+  }
   bool mine(int n) const { return n % call.share.size == call.share.rank; }
   bool first_rank() const { return call.share.rank == 0; }
   void check_finite(const float* from, long count) const {

@@ -193,7 +193,7 @@ long scratch_of(const Program& p, const Op& op) {
       if (c->conv.weights[a].data) most = std::max(most, p.kernels->conv_scratch(c->conv, (Algorithm)a));
     return most;
   }
-  if (auto* g = std::get_if<GateOp>(&op.kind)) return std::max(g->gate.in_channels, g->gate.hidden) + 2L * g->gate.hidden + 3L * g->gate.out_channels + 96;
+  if (auto* g = std::get_if<GateOp>(&op.kind)) return g->gate.in_channels + 3L * g->gate.hidden + 3L * g->gate.out_channels + 96;
   if (auto* pool = std::get_if<PoolOp>(&op.kind)) return p.kernels->pool_scratch(pool->pool);
   return 0;
 }

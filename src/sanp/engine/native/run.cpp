@@ -104,12 +104,12 @@ double now(int team) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void walk(const Call& call, Barrier& barrier) {
+void walk(const Call& call) {
   double* seconds = call.share.rank == 0 ? call.notes.seconds : nullptr;
   for (size_t i = 0; i < call.program.ops.size(); i++) {
     const double start = seconds ? now(call.share.size) : 0;
     execute(call, call.program.ops[i]);
-    barrier.wait();
+    call.share.meet();
     if (seconds) seconds[i] += now(call.share.size) - start;
   }
 }
@@ -124,7 +124,7 @@ void run_program(Program& p, const float* const* in, float* const* out, long sam
     Barrier barrier(threads);
     TeamLease team(p, threads);
     (*team).run(barrier, [&](int rank) {
-      for (long s = 0; s < samples; s++) walk({p, *workspace, in, out, s, 1, {rank, threads}, notes}, barrier);
+      for (long s = 0; s < samples; s++) walk({p, *workspace, in, out, s, 1, {rank, threads, &barrier}, notes});
     });
     return;
   }
@@ -135,7 +135,7 @@ void run_program(Program& p, const float* const* in, float* const* out, long sam
     const int chunk = (int)std::min<long>(p.chunk, std::max(last - first, 1L));
     Lease workspace(p, chunk, 1);
     for (long s = first; s < last; s += chunk)
-      walk({p, *workspace, in, out, s, (int)std::min<long>(chunk, last - s), {0, 1}, rank == 0 ? notes : quiet}, alone);
+      walk({p, *workspace, in, out, s, (int)std::min<long>(chunk, last - s), {0, 1, &alone}, rank == 0 ? notes : quiet});
   };
   if (threads == 1) return share(0);
   TeamLease team(p, threads);

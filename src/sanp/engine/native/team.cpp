@@ -17,12 +17,13 @@ inline void relax() {
 #endif
 }
 
-constexpr int kSpins = 2000;  // some tens of microseconds; the other thread may want this core
+constexpr int kSpins = 2000;       // some tens of microseconds; the other thread may want this core
+constexpr int kIdleSpins = 10000;  // between calls: a caller that has to prepare the next one takes longer than that
 
 // Waits a short while without sleeping, which a call that follows at once would pay for.
 template <class Ready>
 void spin(const Ready& ready) {
-  for (int spins = 0; spins < kSpins && !ready(); spins++) relax();
+  for (int spins = 0; spins < kIdleSpins && !ready(); spins++) relax();
 }
 
 }  // namespace
@@ -43,6 +44,8 @@ void Barrier::wait() {
       relax();
   }
 }
+
+void Share::meet() const { barrier->wait(); }
 
 Team::Team(int size) : owner_(getpid()) {
   try {

@@ -105,11 +105,7 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
   float* spectrum = room + plan.plane + plan.places;
   float* sums = spectrum + plan.input;
   float* pixels = sums + plan.sums;
-  int from = 0, to = out.count;
-  if (share.size > 1 && !by_rows) {
-    from = out.count * share.rank / share.size;
-    to = out.count * (share.rank + 1) / share.size;
-  }
+  const int from = by_rows ? 0 : share.from(out.count), to = by_rows ? out.count : share.to(out.count);
   for (int first = 0, n = 0; first < t.out_height; first += rows, n++) {
     if (by_rows && n % share.size != share.rank) continue;
     const int here = at_most(rows, t.out_height - first), tiles = padded(here * t.out_width);
