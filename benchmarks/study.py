@@ -43,20 +43,23 @@ QUOTED = {
     "methods_digits": ROOT / "docs" / "methods.md",
     "adaptiveness": ROOT / "docs" / "results.md",
 }
-# The budget of FBS's row, from one dense network, each method with its own defaults.
+# The budget of FBS's row, from one dense network, each method with its own defaults. The batches are small: a thousand
+# joint steps of few images.
 ADAPTIVENESS: dict[str, Any] = {
     "data": "cifar10",
     "backbone": "m_cifarnet",
     "budget": "25%",
-    "batch_size": 128,
+    "batch_size": 32,
     "test_every": 0,
-    "fit": {**dict(zip(EPOCHS, (0, 1, 4), strict=True)), "dropout": 0.0},
+    "fit": {**dict(zip(EPOCHS, (0, 1, 4), strict=True)), "dropout": 0.0, "lr": 0.025},
 }
 CONTENDERS: dict[str, dict[str, Any]] = {
     "sanp": {},
-    "sanp-plain-descriptors": {"spm": {"standardize": False}},
     "static": {"method": "static"},
     "fixed_k": {"method": "fixed_k"},
+    "fbs": {"method": "fbs"},
+    "sanp-hard-gates": {"fit": {"settle": 1.0}},
+    "sanp-plain-descriptors": {"spm": {"standardize": False}},
 }
 
 
@@ -111,11 +114,18 @@ def command_line(folder: Path, *options: str) -> None:
 
 
 def study_adaptiveness(
-    folder: Path, results: Path, dense: str, images: int, seeds: Iterable[int], setting: dict[str, Any] = ADAPTIVENESS
+    folder: Path,
+    results: Path,
+    dense: str,
+    images: int,
+    seeds: Iterable[int],
+    names: Iterable[str] = CONTENDERS,
+    setting: dict[str, Any] = ADAPTIVENESS,
 ) -> None:
-    """Every contender from one dense network, once a seed; a run that was interrupted is gone on with."""
+    """The named contenders from one dense network, once a seed; a run that was interrupted is gone on with."""
     for seed in seeds:
-        for name, own in CONTENDERS.items():
+        for name in names:
+            own = CONTENDERS[name]
             common = merge(setting, {"seed": seed, "limit": images, "pretrained": dense})
             job = Job(make_recipe(merge(common, own)), folder / f"{name}-{images}-seed{seed}")
             if any(line["name"] == name and same_work(line, job.recipe) for line in read(results)):
@@ -155,10 +165,10 @@ def spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
 
 
-def main(study: str, folder: Path, dense: str, images: int, seeds: list[int]) -> None:
+def main(study: str, folder: Path, dense: str, images: int, seeds: list[int], contenders: list[str]) -> None:
     results = ROOT / "results" / f"{study}.jsonl"
     if study == "adaptiveness":
-        study_adaptiveness(folder / study, results, dense, images, seeds)
+        study_adaptiveness(folder / study, results, dense, images, seeds, contenders)
         fill(QUOTED[study], study, adaptiveness_table(read(results)))
         return
     done = {line["name"] for line in read(results)}
@@ -176,6 +186,9 @@ if __name__ == "__main__":
     parser.add_argument(
         "--dense", default="m_cifarnet-cifar10", help="adaptiveness: what to start from, a name or file"
     )
-    parser.add_argument("--images", type=int, default=25_000, help="adaptiveness: training images")
+    parser.add_argument("--images", type=int, default=8_000, help="adaptiveness: training images")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="adaptiveness: one run of each a seed")
+    parser.add_argument(
+        "--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="adaptiveness: the rows to make"
+    )
     main(**vars(parser.parse_args()))

@@ -83,7 +83,7 @@ def test_every_contender_runs_once_a_seed_from_one_dense_network(
     setting = {"backbone": "tiny", "batch_size": 32, "threads": 1, "budget": "50%", "test_every": 0, "fit": fit}
     results, dense = tmp_path / "results.jsonl", tmp_path / "dense" / "model.safetensors"
     for _ in range(2):  # the second time there is nothing to do
-        study.study_adaptiveness(tmp_path / "runs", results, str(dense), 256, [0, 1], setting)
+        study.study_adaptiveness(tmp_path / "runs", results, str(dense), 256, [0, 1], setting=setting)
     lines = list(read(results))
     assert [(line["name"], line["seed"]) for line in lines] == [(name, s) for s in (0, 1) for name in study.CONTENDERS]
     assert len({line["dense_error"] for line in lines}) == 1
@@ -91,7 +91,9 @@ def test_every_contender_runs_once_a_seed_from_one_dense_network(
         assert line["seconds"] > 0
         assert 0 <= line["depends_deeper_half"] <= line["sometimes_deeper_half"]  # 1 to 99 % is the stricter claim
         assert (line["depends_deeper_half"] == 0) or line["name"] != "static"
-    assert [line["config"]["spm"]["standardize"] for line in lines[:2]] == [True, False]
+    plain = [line["name"] for line in lines if not line["config"]["spm"]["standardize"]]
+    assert plain == 2 * ["sanp-plain-descriptors"]
+    assert {line["config"]["fit"]["settle"] for line in lines if line["name"] == "sanp-hard-gates"} == {1.0}
 
 
 def test_the_table_has_means_and_spreads(tmp_path: Path) -> None:
