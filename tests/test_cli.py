@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import sanp
 from sanp import cli
@@ -117,6 +118,12 @@ def test_a_mistake_is_one_line_that_says_what_to_do(run: Run, arguments: tuple[s
 def test_debug_shows_the_traceback(run: Run) -> None:
     with pytest.raises(sanp.SanpError):
         run("--debug", "eval", "nowhere")
+
+
+def test_version_names_what_a_report_of_a_defect_needs(run: Run) -> None:
+    code, out, _ = run("--version")
+    assert code == 0
+    assert out.startswith(f"sanp {sanp.__version__}, torch {torch.__version__.partition('+')[0]}")
 
 
 def test_help_explains_every_setting(run: Run) -> None:

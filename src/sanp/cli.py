@@ -2,10 +2,12 @@
 
 import inspect
 import json
+import platform
 import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,9 +45,17 @@ console = Console()
 _debug = {"on": False}
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        python = platform.python_version()
+        sys.stdout.write(f"sanp {metadata.version('sanp')}, torch {metadata.version('torch')}, Python {python}\n")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, help="Show the versions and exit.")] = False,
 ) -> None:
     """Self-Adaptive Network Pruning: a convolutional network that computes only the channels an image needs."""
     _debug["on"] = debug
