@@ -114,6 +114,7 @@ DATA: list[Case] = [
     ("evaluate grey", lambda: evaluate((IMAGES[:, :1], LABELS)), "does not run on images of"),
     ("evaluate NaN", lambda: evaluate((NAN, LABELS)), "not finite: check the images for NaN"),
     ("evaluate labels", lambda: evaluate((IMAGES, LABELS + 9)), "give labels from 0 to 3"),
+    ("evaluate a list", lambda: evaluate((IMAGES, LABELS.tolist())), "a list as labels: give a tensor"),
     ("evaluate maps", lambda: sanp.evaluate(nn.Conv2d(3, 4, 3), [(IMAGES, LABELS)]), "a class for each of its places"),
     ("dial nothing", lambda: gated().set_budget("50%", []), "given no images"),
     ("dial none", lambda: gated().set_budget("50%", IMAGES[:0]), "given no images"),
@@ -137,6 +138,9 @@ NETWORKS: list[Case] = [
     ("spm as dict", lambda: sanp.gate(SmallNet(), EXAMPLE, spm={"noise": 1}), r"give a sanp\.SPMConfig"),  # type: ignore[arg-type]
     ("fit ungated", lambda: sanp.fit(SmallNet(), [(IMAGES, LABELS)], "50%"), r"sanp\.gate"),  # type: ignore[arg-type]
     ("evaluate a number", lambda: sanp.evaluate(3, [(IMAGES, LABELS)]), "give a network"),  # type: ignore[arg-type]
+    ("momentum", lambda: sanp.FitConfig(momentum=0), "give nesterov=False"),
+    ("no steps", lambda: sanp.Budget(gated(), "50%", steps=0), "steps is 0: give the number of steps to come"),
+    ("threads", lambda: sanp.compile(gated(), EXAMPLE, threads=True), "a number from 1 to 1024"),
     ("save a dict", lambda: sanp.save({}, "x.safetensors"), "give a network"),  # type: ignore[arg-type]
     ("unknown backbone", lambda: sanp.backbones.build("resnet", num_classes=10), "did you mean resnet18"),
     ("one class network", lambda: sanp.backbones.build("vgg19", num_classes=1), "at least 2"),

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import sanp.run
+from sanp.checked import is_installed
 from sanp.compare import Job, carry_out, compare, make_plan, read_plan
 from sanp.errors import SanpError
-from sanp.side_by_side import ray_is_installed
 from sanp.table import Row, read_rows, to_csv, to_latex, to_markdown, write_table
 from tests import tiny_run
 
@@ -169,9 +169,9 @@ def carry_out_tiny(job: Job, watch: None = None) -> None:
 def test_runs_side_by_side_end_as_one_after_the_other(
     kind: str, tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "ray" and not ray_is_installed():
+    if kind == "ray" and not is_installed("ray"):
         pytest.skip("the extra ray is not installed")
-    monkeypatch.setattr("sanp.side_by_side.ray_is_installed", lambda: kind == "ray")
+    monkeypatch.setattr("sanp.side_by_side.is_installed", lambda _: kind == "ray")
     methods = {**SETTINGS, "methods": ["l1", "fbs"]}
     alone = compare(make_plan(methods, tmp_path / "alone"), tmp_path / "alone")
     told: list[str] = []
@@ -187,10 +187,10 @@ def test_runs_side_by_side_end_as_one_after_the_other(
 def test_a_folder_of_its_name_is_not_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     (tmp_path / "ray").mkdir()
-    assert not ray_is_installed()
+    assert not is_installed("ray")
     (tmp_path / "ray" / "__init__.py").touch()
     importlib.invalidate_caches()
-    assert ray_is_installed()
+    assert is_installed("ray")
 
 
 def test_runs_side_by_side_that_fail_are_all_named(tmp_path: Path) -> None:

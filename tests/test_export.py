@@ -79,6 +79,14 @@ def test_what_cannot_skip_says_what_to_do(tmp_path: Path) -> None:
     assert path.exists()
 
 
+def test_what_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(SanpError, match="is a folder"):
+        sanp.export(nn.Conv2d(1, 1, 1), tmp_path, torch.zeros(1, 1, 2, 2))
+    for dynamic in (True, False):
+        with pytest.raises(SanpError, match="does not run on the example_input"):
+            sanp.export(nn.Conv2d(1, 1, 1), tmp_path / "m.onnx", torch.zeros(1, 3, 2, 2), dynamic=dynamic)
+
+
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SanpError, match="does not exist"):
         sanp.export(nn.Conv2d(1, 1, 1), tmp_path / "nowhere" / "m.onnx", torch.zeros(1, 1, 2, 2))

@@ -1,6 +1,8 @@
 """Who hears what the SPMs decided: the listeners of that network, for its last forward, and nobody else."""
 
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 
 import sanp
 from sanp.record import Gates, Recording, running, unwrapped
+from tests.conftest import SmallNet
 from tests.networks.parts import IMAGE, block, conv
 
 
@@ -76,3 +79,20 @@ def test_wrappers_are_taken_off() -> None:
     with sanp.record(compiled) as gates:
         network(IMAGE)
     assert len(gates) == 2
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda net: torch.compile(net, backend="eager")])
+def test_a_wrapped_network_goes_through_every_door(wrap: Callable[[nn.Module], nn.Module], tmp_path: Path) -> None:
+    network = sanp.gate(SmallNet(width=4), IMAGE).eval()
+    images = torch.randn(8, 3, 8, 8)
+    network.set_budget(0.6, images)
+    wrapped = wrap(network)
+    batches = [(images, torch.zeros(8, dtype=torch.long))]
+    assert sanp.evaluate(wrapped, batches).flops == sanp.evaluate(network, batches).flops < network.dense_flops
+    with torch.no_grad(), sanp.record(wrapped) as gates:
+        wrapped(images)
+    assert sanp.Budget(wrapped, "50%").loss(gates) > 0
+    sanp.save(wrapped, tmp_path / "net.safetensors")
+    loaded = sanp.load(tmp_path / "net.safetensors", SmallNet(width=4)).eval()
+    assert torch.equal(loaded(images), network(images))
+    assert torch.allclose(sanp.compile(wrapped, images)(images), network(images), atol=1e-5)

@@ -4,6 +4,7 @@ import math
 import os
 import types
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,12 @@ _WORDS: dict[Any, str] = {
     str: "text",
     type(None): "none",
 }
+
+
+def is_installed(package: str) -> bool:
+    """There is such a package; a folder that happens to have its name is none."""
+    found = find_spec(package)
+    return found is not None and found.origin is not None
 
 
 def check_fields(config: Any) -> None:

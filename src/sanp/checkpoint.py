@@ -26,10 +26,13 @@ from sanp.methods import method_named
 from sanp.methods.forms import describe, rebuild
 from sanp.methods.method import Gating
 from sanp.network import GatedNetwork, Origin
+from sanp.record import unwrapped
 from sanp.spm import SPMConfig
 
 FORMAT = 1
 KEY = "sanp"
+_UMASK = os.umask(0o077)  # it can be read only by setting it
+os.umask(_UMASK)
 LARGEST_EXAMPLE = 8_000_000
 """numbers in an example that a header may ask for, 1600x1600 in colour: a file must not be able to fill the memory"""
 
@@ -37,6 +40,7 @@ LARGEST_EXAMPLE = 8_000_000
 def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
     """Writes a pruned or an ordinary network; ``dtype=torch.float16`` halves the file: kernels and matrices."""
     check_network(network)
+    network = unwrapped(network)
     path = checked_path(path)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise SanpError(f"dtype is {dtype!r}: give a kind of floating point, as torch.float16")
@@ -148,7 +152,7 @@ def write_atomically(path: Path, write: Callable[[str], object]) -> None:
     try:
         write(temporary)
         with Path(temporary).open("rb") as file:
-            os.fchmod(file.fileno(), 0o644)  # a temporary file can be read by its owner only
+            os.fchmod(file.fileno(), 0o666 & ~_UMASK)  # a temporary file can be read by its owner only
             os.fsync(file.fileno())
         Path(temporary).replace(path)
         folder = os.open(path.parent, os.O_RDONLY)

@@ -66,6 +66,8 @@ class FitConfig:
             raise SanpError(
                 f"momentum is {self.momentum} and weight_decay {self.weight_decay}: give momentum in [0, 1), decay >= 0"
             )
+        if self.nesterov and self.momentum == 0:
+            raise SanpError("momentum is 0: Nesterov's needs more than 0; give nesterov=False too")
         for name in ("rise", "settle", "distill", "label_smoothing", "dropout"):
             if getattr(self, name) is not None and not 0 <= getattr(self, name) <= 1:
                 raise SanpError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")

@@ -15,7 +15,7 @@ from sanp.cost import CostModel, Decisions, dense_flops
 from sanp.errors import SanpError
 from sanp.gate import ungated_cost
 from sanp.precision import Format
-from sanp.record import record
+from sanp.record import record, unwrapped
 from sanp.topology import Layer
 from sanp.trace import evaluating
 
@@ -96,21 +96,24 @@ def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, pre
     """
     check_network(network)
     check_many("loader", loader, "batches of images and labels")
+    bare = unwrapped(network)
     tally: _Tally | None = None
     with evaluating(network), torch.no_grad():
         format = Format(network, precision, exact=True)
         for batch in loader:
             x, y = pair(batch)
+            if not isinstance(y, Tensor):
+                raise SanpError(f"the loader gave {describe(y)} as labels: give a tensor, one class number an image")
             x, y = format.place(x), y.to(format.device)
             if tally is None:
-                tally = _Tally(_accounting(network, x[:1]))
+                tally = _Tally(_accounting(bare, x[:1]))
             with explained(network, x, y), record(network) as gates, format.autocast():
                 output = network(x)
             decisions = {name: gate.decision for name, gate in gates.items()}
             tally.add(getattr(output, "logits", output), y, decisions, images=len(x))
     if tally is None:
         raise SanpError("the loader to evaluate on is empty: give at least one batch")
-    return tally.report(network.overhead_flops if isinstance(network, Accounted) else 0)
+    return tally.report(bare.overhead_flops if isinstance(bare, Accounted) else 0)
 
 
 def _accounting(network: nn.Module, example: Tensor) -> Accounting:

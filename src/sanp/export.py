@@ -1,7 +1,6 @@
 """sanp.export: an ONNX file in which a runtime itself skips the pruned channels, checked after writing."""
 
 import copy
-import importlib.util
 import sys
 import types
 from pathlib import Path
@@ -11,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from sanp.checked import check_network, checked_path
+from sanp.checked import check_network, checked_path, is_installed
+from sanp.checkpoint import write_atomically
 from sanp.engine.agreement import agree, near_ties
 from sanp.engine.gates import Unsupported
 from sanp.engine.segments import cut
 from sanp.errors import SanpError
+from sanp.record import unwrapped
 from sanp.saliency import Standardize
 from sanp.trace import call_with, trace
 
@@ -30,14 +31,17 @@ def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynam
     multiplied by zero: for runtimes that refuse weights that are not constant. Needs the extra ``onnx``.
     """
     check_network(network)
+    network = unwrapped(network)
     path = checked_path(path)
     for needed in ("onnx", "onnxruntime"):
-        if importlib.util.find_spec(needed) is None:
+        if not is_installed(needed):
             raise SanpError(f'{needed} is not installed: export needs it; pip install "sanp[onnx]"')
     import onnx
 
     if not isinstance(example_input, Tensor) or example_input.dim() < 2 or len(example_input) == 0:
         raise SanpError("example_input must be one tensor of at least one sample: a file has one input")
+    if path.is_dir():
+        raise SanpError(f"{path} is a folder: give the name of a file in it, as {path / 'pruned.onnx'}")
     if not path.parent.is_dir():
         raise SanpError(f"{path} cannot be written: the folder {path.parent} does not exist; make it first")
     network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
@@ -45,7 +49,7 @@ def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynam
     model = _skipping(network, x) if dynamic else _masked(network, x)
     onnx.checker.check_model(model)
     _check(model, network, x)
-    onnx.save(model, str(path))
+    write_atomically(path, lambda temporary: onnx.save(model, temporary))
     return path
 
 
@@ -119,6 +123,7 @@ def _masked(network: nn.Module, x: Tensor) -> Any:
 
     import onnx
 
+    trace(network, x[:1])  # an example that does not fit is told of here
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, Standardize):

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sanp import distributed
 from sanp.binarize import saturating_sigmoid
@@ -15,7 +15,7 @@ from sanp.checked import check_fields, check_kind
 from sanp.cost import CostModel
 from sanp.errors import SanpError, unknown_name
 from sanp.network import GatedNetwork
-from sanp.record import Gates
+from sanp.record import Gates, unwrapped
 from sanp.rows import own_rows
 
 Saliencies = Mapping[str, Tensor]
@@ -97,25 +97,27 @@ class Budget:
 
     def __init__(
         self,
-        network: GatedNetwork,
+        network: nn.Module,
         budget: object,
         *,
         objective: ObjectiveConfig | None = None,
         controller: ControllerConfig | None = None,
         steps: int | None = None,
     ) -> None:
-        network = getattr(network, "module", network)
-        if not isinstance(network, GatedNetwork):
-            raise SanpError(f"{type(network).__name__} is not gated: give Budget what sanp.gate returned")
+        bare = unwrapped(network)
+        if not isinstance(bare, GatedNetwork):
+            raise SanpError(f"{type(bare).__name__} is not gated: give Budget what sanp.gate returned")
         check_kind("objective", objective, ObjectiveConfig | None, "a sanp.ObjectiveConfig")
         check_kind("controller", controller, ControllerConfig | None, "a sanp.ControllerConfig")
         check_kind("steps", steps, int | None, "a whole number")
-        self.controller = BudgetController(network.share(budget), controller or ControllerConfig())
-        network.budget = parse_budget(budget)
+        if steps is not None and (isinstance(steps, bool) or steps < 1):
+            raise SanpError(f"steps is {steps}: give the number of steps to come, at least 1")
+        self.controller = BudgetController(bare.share(budget), controller or ControllerConfig())
+        bare.budget = parse_budget(budget)
         self.config = objective or ObjectiveConfig()
         self.steps = steps
         self.step = 0
-        self._cost = network.cost
+        self._cost = bare.cost
 
     @property
     def target(self) -> float:

@@ -3,11 +3,11 @@
 import json
 import math
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from sanp.checked import is_installed
 from sanp.checkpoint import write_atomically
 from sanp.errors import SanpError
 from sanp.evaluate import Report
@@ -43,7 +43,7 @@ class ProgressLog:
             raise SanpError(f"{self.path} has {len(kept)} lines, but {self.lines} epochs are done: start the run anew")
         # Not in place: a kill between emptying the file and filling it would lose the lines of every epoch.
         write_atomically(self.path, lambda path: Path(path).write_text("".join(kept), encoding="utf-8"))
-        if find_spec("tensorboard") is not None:
+        if is_installed("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter  # an extra
 
             self._board = SummaryWriter(str(self._folder / "tensorboard"))

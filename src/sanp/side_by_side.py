@@ -7,8 +7,9 @@ cluster must share the folder that the work is done in.
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from importlib.util import find_spec
 from typing import TypeVar
+
+from sanp.checked import is_installed
 
 Item = TypeVar("Item")
 Ended = tuple[Item, BaseException | None]
@@ -17,13 +18,7 @@ Ended = tuple[Item, BaseException | None]
 
 def side_by_side(work: Callable[[Item], object], items: Sequence[Item], workers: int) -> Iterator[Ended[Item]]:
     """Does the work of each item, ``workers`` at a time; gives the items as they end."""
-    return (_on_ray if ray_is_installed() else _in_processes)(work, items, workers)
-
-
-def ray_is_installed() -> bool:
-    """There is such a package; a folder that happens to have its name is none."""
-    found = find_spec("ray")
-    return found is not None and found.origin is not None
+    return (_on_ray if is_installed("ray") else _in_processes)(work, items, workers)
 
 
 def _in_processes(work: Callable[[Item], object], items: Sequence[Item], workers: int) -> Iterator[Ended[Item]]:

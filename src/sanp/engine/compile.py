@@ -20,6 +20,7 @@ from sanp.engine.program import ProgramWriter
 from sanp.engine.segments import Segment, cut
 from sanp.engine.tune import tune
 from sanp.errors import SanpError
+from sanp.record import unwrapped
 from sanp.trace import Trace, call_with, trace
 
 _BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
@@ -38,8 +39,9 @@ def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engi
     runs in torch; ``plan`` of the result says what runs where and why. Later changes of ``network`` do not reach the
     result.
     """
-    if not isinstance(threads, int) or not 1 <= threads <= 1024:
+    if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= 1024:
         raise SanpError(f"threads={threads!r} was given: wanted is a number from 1 to 1024")
+    network = unwrapped(network)
     _check_network(network)
     example = tree_map(lambda leaf: _repeated(leaf) if isinstance(leaf, Tensor) else leaf, example_input)
     reference = copy.deepcopy(network).eval().requires_grad_(False)

@@ -67,13 +67,9 @@ def write_report(folders: list[Path], out: Path) -> Path:
     """Writes the page of these runs."""
     html = render(read_sources(folders))
 
-    def write(path: str) -> None:
-        Path(path).write_text(html, encoding="utf-8")
-        Path(path).chmod(0o644)
-
     if out.is_dir():
         raise SanpError(f"{out} is a folder: give --out the name of an HTML file")
-    write_atomically(out, write)
+    write_atomically(out, lambda path: Path(path).write_text(html, encoding="utf-8"))
     return out
 
 
