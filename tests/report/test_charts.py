@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+import sanp
+from sanp.dial import mean_cost
 from sanp.errors import SanpError
 from sanp.methods import METHODS
 from sanp.report.channels import agreement, in_order
@@ -84,7 +86,7 @@ def test_settings_halve_the_widest_gap_until_it_is_narrow() -> None:
         asked.append(threshold)
         return min(1.0, max(0.0, 0.5 - threshold))
 
-    found = _explore(cost, 0.0, 40)
+    found = _explore(cost, 40)
     shares = [setting.share for setting in found]
     assert shares == sorted(shares) and Setting(0.5, 0.0) in found
     assert shares[-1] == 1.0 and shares[0] < 0.07
@@ -92,7 +94,7 @@ def test_settings_halve_the_widest_gap_until_it_is_narrow() -> None:
 
 
 def test_thresholds_without_effect_leave_the_trained_setting_alone() -> None:
-    assert _explore(lambda _: 0.4, 0.0, 40) == (Setting(0.4, 0.0),)
+    assert _explore(lambda _: 0.4, 40) == (Setting(0.4, 0.0),)
 
 
 def _answers(labels: list[int]) -> list[Answered]:
@@ -118,3 +120,15 @@ def test_settings_of_a_top_k_method_differ_in_cost_and_leave_its_density() -> No
         settings = measure(gated, torch.randn(4, 3, 8, 8))
     assert len(settings) > 3
     assert [layer.spm.binarize.density for layer in gated.layers.values()] == before
+
+
+def test_gates_that_were_left_at_levels_of_their_own_are_shifted_together() -> None:
+    gated = sanp.gate(SmallNet(), torch.randn(1, 3, 8, 8)).eval()
+    images = torch.randn(4, 3, 8, 8)
+    gated.set_budget(0.6, images)
+    levels = [-1.0, 0.3][: len(gated.layers)] + [0.0] * (len(gated.layers) - 2)
+    for layer, level in zip(gated.layers.values(), levels, strict=True):
+        layer.spm.threshold.fill_(level)
+    settings = measure(gated, images)
+    assert [layer.spm.threshold.item() for layer in gated.layers.values()] == pytest.approx(levels)
+    assert {setting.share for setting in settings if setting.shift == 0} == {mean_cost(gated, [images])}

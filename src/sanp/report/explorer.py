@@ -13,12 +13,11 @@ import torch
 
 from sanp import run
 from sanp.data.decode import decode
-from sanp.dial import level_of, set_all
 from sanp.errors import SanpError
 from sanp.network import GatedNetwork
 from sanp.report.inputs import inputs_of, keep_inputs
 from sanp.report.look import Onlooker, Seen
-from sanp.report.settings import Setting, measure
+from sanp.report.settings import Setting, Shifts, measure
 
 MEASURED_ON = 32
 """test images that the cost of a setting is measured on"""
@@ -52,6 +51,7 @@ class Explorer:
         size = self.inputs.image_size
         self.look = Onlooker(self.network, torch.zeros(1, dataset.channels, size, size))
         self._lock = threading.Lock()
+        self._shifts = Shifts(self.network) if isinstance(self.network, GatedNetwork) else None
         self.settings, self.trained = self._measure()
 
     @property
@@ -94,16 +94,15 @@ class Explorer:
         if not isinstance(self.network, GatedNetwork) or not self.network.layers:
             share = float(self.look(images).flops.mean()) / self.dense_flops
             return (Setting(share, 0.0),), 0
-        trained = level_of(next(iter(self.network.layers.values())).spm)
         settings = measure(self.network, images)
-        return settings, next(place for place, setting in enumerate(settings) if setting.threshold == trained)
+        return settings, next(place for place, setting in enumerate(settings) if setting.shift == 0)
 
     @contextmanager
     def _set(self, setting: Setting) -> Iterator[None]:
         """The network under a setting."""
         with self._lock:
-            if isinstance(self.network, GatedNetwork) and len(self.settings) > 1:
-                set_all(self.network, setting.threshold)
+            if self._shifts is not None:
+                self._shifts.set(setting.shift)
             yield
 
 

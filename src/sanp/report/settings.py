@@ -1,4 +1,4 @@
-"""The budgets that a trained network can be set to without training: thresholds, each with the mean cost it gives."""
+"""The budgets that a trained network can be set to without training: shifts of its thresholds, and their mean costs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from sanp.dial import level_of, mean_cost, set_all, set_level
+from sanp.dial import level_of, mean_cost, set_level
 from sanp.network import GatedNetwork
 
 WIDEST = 0.05
@@ -17,37 +17,48 @@ NARROWEST, CHEAPEST = 0.01, 0.02
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """What the dial moves, the same in all gates, and the mean cost on the images that it was measured on."""
+    """What is added to the trained level of every gate, and the mean cost on the images that it was measured on."""
 
     share: float
-    threshold: float
+    shift: float
+
+
+class Shifts:
+    """Moves all gates of a network from where training left them, which need not be the same for all."""
+
+    def __init__(self, network: GatedNetwork) -> None:
+        self._trained = [(layer.spm, level_of(layer.spm)) for layer in network.layers.values()]
+
+    def set(self, shift: float) -> None:
+        """Zero is the trained network."""
+        for spm, level in self._trained:
+            set_level(spm, level + shift)
 
 
 def measure(network: GatedNetwork, images: Tensor, *, most: int = 24) -> tuple[Setting, ...]:
     """Settings from the cheapest to the dearest, the trained one among them; one alone if thresholds change nothing."""
-    trained = [level_of(layer.spm) for layer in network.layers.values()]
+    shifts = Shifts(network)
 
-    def cost_at(threshold: float) -> float:
-        set_all(network, threshold)
+    def cost_at(shift: float) -> float:
+        shifts.set(shift)
         return mean_cost(network, [images])
 
     try:
-        return _explore(cost_at, trained[0], most)
+        return _explore(cost_at, most)
     finally:
-        for layer, threshold in zip(network.layers.values(), trained, strict=True):
-            set_level(layer.spm, threshold)
+        shifts.set(0.0)
 
 
-def _explore(cost_at: Callable[[float], float], start: float, most: int) -> tuple[Setting, ...]:
+def _explore(cost_at: Callable[[float], float], most: int) -> tuple[Setting, ...]:
     """Widens both ways until the cost stops changing, then halves the widest gap again and again."""
-    found = {start: cost_at(start)}
+    found = {0.0: cost_at(0.0)}
     for direction in (-1, 1):
-        threshold, step = start, 0.25
+        shift, step = 0.0, 0.25
         for _ in range(4):
-            before = found[threshold]
-            threshold, step = threshold + direction * step, 2 * step
-            found[threshold] = cost_at(threshold)
-            if abs(found[threshold] - before) < 0.005:
+            before = found[shift]
+            shift, step = shift + direction * step, 2 * step
+            found[shift] = cost_at(shift)
+            if abs(found[shift] - before) < 0.005:
                 break
     while len(found) < most:
         places = sorted(found)
@@ -56,8 +67,8 @@ def _explore(cost_at: Callable[[float], float], start: float, most: int) -> tupl
         if gap <= WIDEST or high - low < 1e-4:
             break
         found[(low + high) / 2] = cost_at((low + high) / 2)
-    kept = [Setting(found[start], start)]
-    for threshold, share in sorted(found.items()):
+    kept = [Setting(found[0.0], 0.0)]
+    for shift, share in sorted(found.items()):
         if share >= CHEAPEST and all(abs(share - other.share) > NARROWEST for other in kept):
-            kept.append(Setting(share, threshold))
+            kept.append(Setting(share, shift))
     return tuple(sorted(kept))
