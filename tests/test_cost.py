@@ -159,6 +159,15 @@ def test_every_sample_has_its_own_cost_and_soft_gates_have_a_gradient() -> None:
     assert a.grad is not None and a.grad[0, 0] == 16 * 4 + 16 * 2  # its own filter, and one input of both of b's
 
 
+def test_without_residuals_the_papers_count_is_the_true_one() -> None:
+    """Half of the depthwise layer's channels: each costs nine taps, as in the whole layer."""
+    net = Blocks(lambda n, x: n.head(n.deep(n.a(x))), a=conv(3, 4), deep=conv(4, 4, 3, groups=4), head=conv(4, 5))
+    cost = sanp.gate(net, torch.randn(1, 3, 4, 4)).cost
+    decided = gates(a=[1, 1, 0, 0], head=[1, 1, 1, 1, 1])
+    by_hand = 16 * 4 * 2 + 16 * (9 + 1) * 2 + 16 * (2 + 1) * 5
+    assert float(cost.paper_per_sample(decided)) == float(cost.per_sample(decided)) == by_hand
+
+
 def test_the_papers_count_takes_the_density_of_the_convolution_before() -> None:
     def forward(n: Blocks, x: Tensor) -> Tensor:
         x = n.stem(x)

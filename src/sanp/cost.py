@@ -79,9 +79,10 @@ class CostModel:
             outputs = (
                 decisions[layer.name].sum(1) if layer.name in decisions else torch.tensor(float(layer.out_channels))
             )
-            if layer.role == "follows":
-                outputs = density * layer.out_channels
             inputs = density * layer.in_channels / layer.groups
+            if layer.role == "follows":  # each of its groups is live or is not
+                outputs = density * layer.out_channels
+                inputs = torch.tensor(layer.in_channels / layer.groups)
             total = total + conv_flops(layer.positions, inputs, layer.taps, outputs)
             density = outputs / layer.out_channels
         return total
