@@ -79,7 +79,9 @@ def variants(study: str) -> dict[str, dict[str, Any]]:
 
 
 def study_settings(study: str, folder: Path, results: Path, done: set[str]) -> None:
-    dense = folder / "budgets" / "60%" / "dense.safetensors"  # the first row trains it, all others start from it
+    dense = folder / "budgets" / "60%" / "dense.safetensors"  # its first row trains it, all others start from it
+    if study != "budgets" and not dense.exists():
+        raise SystemExit("run the study budgets first: every row starts from the dense network that it trains")
     for name, settings in variants(study).items():
         if name in done:
             continue

@@ -104,6 +104,8 @@ def test_a_method_takes_its_own_settings(run: Run, tmp_path: Path) -> None:
         (("train", "--spm.per", "pixel"), "choose one of sample, element"),
         (("train", "--recipe", "none.toml"), "cannot read the recipe"),
         (("train", "--resume", "nowhere"), "not a run folder"),
+        (("train", "--resume", "nowhere", "--fit.lr", "0.01"), "takes no other option but --threads"),
+        (("train", "--resume", "nowhere", "--epochs", "3"), "takes no other option but --threads"),
         (("eval", "nowhere"), "not a run folder"),
         (("data", "get", "cifar11"), "did you mean cifar"),
     ],

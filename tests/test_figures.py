@@ -10,9 +10,10 @@ import sanp
 from sanp import cli
 from sanp.commands.reproduce import DRAWN
 from sanp.figure_lines import FIGURES, figure_rows, make_lines
-from sanp.report.paper_figures import captioned, latest, paper_charts
+from sanp.paper_tables import latest, readme_table
+from sanp.report.paper_figures import captioned, paper_charts
 from sanp.reproduce import Scope, reproduce
-from sanp.results import filled, read
+from sanp.results import append, filled, read
 from tests import tiny_run
 
 ROOT = Path(__file__).parents[1]
@@ -117,7 +118,15 @@ def test_a_whole_run_s_line_stands_before_a_short_one_s(tmp_path: Path) -> None:
     lines = [("a", 256, 1), ("a", None, 2), ("a", 256, 3), ("b", 256, 4), ("b", 256, 5)]
     text = "".join(json.dumps(dict(zip(("name", "images", "error"), line, strict=True))) + "\n" for line in lines)
     (tmp_path / "fig3.jsonl").write_text(text)
-    assert [line["error"] for line in latest(tmp_path / "fig3.jsonl")] == [2, 5]
+    assert [line["error"] for line in latest(read(tmp_path / "fig3.jsonl"))] == [2, 5]
+
+
+def test_a_method_and_a_backbone_that_the_paper_lacks_are_shown_by_their_own_names(place: Path) -> None:
+    (line, *_) = read(place / "results" / "table1.jsonl")
+    for name in ("mine", "mine-too"):
+        append(place / "results" / "table1.jsonl", {**line, "name": name, "backbone": "mine", "data": "cifar10"})
+    assert "| mine | NS |" in readme_table(place / "results")
+    assert "mine" in captioned(paper_charts(place / "results", ["trade"]), "figures")
 
 
 def test_the_command_draws_what_is_run_and_says_what_runs_the_rest(

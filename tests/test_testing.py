@@ -22,7 +22,7 @@ from tests.networks.transformers_networks import TRANSFORMERS, transformers_netw
 SAMPLE = (
     "densenet_cifar diaresnet_cifar nin_cifar preresnet_cifar resneta resnesta resnext_cifar seresnet_cifar".split()
 )
-zoo = pytest.mark.skipif(importlib.util.find_spec("pytorchcv") is None, reason="pytorchcv is not installed: sanp[zoo]")
+zoo = pytest.mark.skipif(importlib.util.find_spec("pytorchcv") is None, reason="pytorchcv is not installed")
 hugging = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
 
 

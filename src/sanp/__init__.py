@@ -21,9 +21,12 @@ __version__ = "0.1.0"
 
 _ON_DEMAND = {"compile": "sanp.engine", "export": "sanp.export"}
 """what is loaded only when it is used: training needs neither the engine nor ONNX"""
+_MODULES = ("engine", "lightning", "testing")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"sanp.{name}")
     if name not in _ON_DEMAND:
         raise AttributeError(f"module 'sanp' has no attribute {name!r}")
     return getattr(import_module(_ON_DEMAND[name]), name)

@@ -148,9 +148,15 @@ def train(
 ) -> None:
     """Train a network and prune it to a budget: pretrain, warm up, train jointly, evaluate."""
     if resume is not None:
+        threads = settings.pop("threads", None)
+        if settings or epochs is not None or out is not None or recipe is not None:
+            raise SanpError(
+                f"--resume goes on with the settings of {resume} and takes no other option but --threads: to change "
+                f"one, edit {resume / 'config.toml'}"
+            )
         config = read_run(resume)
         with LiveProgress(console, config.fit, config.pretrained is not None) as live:
-            _show(resumed(resume, watch=live), config.budget)
+            _show(resumed(resume, watch=live, threads=threads), config.budget)
         return
     given = merge(read_recipe(recipe) if recipe is not None else {}, settings)
     if epochs is not None:

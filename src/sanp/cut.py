@@ -17,6 +17,7 @@ from sanp.accounting import FixedCost
 from sanp.coupling import Coupling
 from sanp.errors import SanpError
 from sanp.gate import ungated_cost
+from sanp.sites import module_path
 from sanp.trace import call_with, evaluating
 
 SAME = 1e-5
@@ -45,7 +46,9 @@ class CutNetwork(nn.Module):
         dense, left = ungated_cost(net, example), ungated_cost(self.net, example)
         with torch.no_grad():
             flops = {name: float(count) for name, count in FixedCost(left, {}, {}).per_layer({}).items()}
-        opened = {layer.name: _opened(layer.out_channels, self.kept.get(_path(layer.name))) for layer in dense.layers}
+        opened = {
+            layer.name: _opened(layer.out_channels, self.kept.get(module_path(layer.name))) for layer in dense.layers
+        }
         self.cost = FixedCost(dense, flops, opened)
         self.training = net.training
 
@@ -152,11 +155,6 @@ def _opened(channels: int, kept: Kept | None) -> Tensor:
     if kept is not None and kept.outputs is not None:
         opened.zero_()[list(kept.outputs)] = 1
     return opened
-
-
-def _path(name: str) -> str:
-    """The module's path; a layer's second call in a forward is named ``path:2``."""
-    return name.partition(":")[0]
 
 
 def _tensors(output: Any) -> list[Tensor]:

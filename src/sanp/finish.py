@@ -26,15 +26,17 @@ def estimate_norms(net: nn.Module, loader: Loader, batches: int, format: Format)
     if batches == 0 or not norms:
         return
     momenta = [norm.momentum for norm in norms]
-    with evaluating(net):
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # a cumulative mean
-            norm.train()
-        for x, _ in islice(loader, batches):
-            net(format.place(x))
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    try:
+        with evaluating(net):
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.momentum = None  # a cumulative mean
+                norm.train()
+            for x, _ in islice(loader, batches):
+                net(format.place(x))
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
 
 
 def calibrate(gated: GatedNetwork, loader: Loader, share: float, images: int, format: Format) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sanp.methods import METHODS
 from sanp.results import read
-from sanp.table import NAMES
+from sanp.table import NAMES, shown
 
 TABLES = {
     "table1": "Table 1: CIFAR-10",
@@ -64,15 +64,21 @@ def readme_table(results: Path) -> str:
     """The README's table: CIFAR-10, a line a row; a short one only where there is no whole one."""
     lines = [line for table in ("table1", "methods", "table3") for line in read(results / f"{table}.jsonl")]
     dense = list(read(results / "dense.jsonl"))
-    chosen: dict[str, Line] = {}
-    for line in (line for line in lines if line["data"] == "cifar10"):
-        if line["images"] is None or chosen.get(line["name"], line)["images"] is not None:
-            chosen[line["name"]] = line
+    chosen = latest(line for line in lines if line["data"] == "cifar10")
     if not chosen:
         return "No run is finished yet: `sanp reproduce table1` adds a row here for each that is."
-    order = list(NAMES)
-    grouped = sorted(chosen.values(), key=lambda line: order.index(line["backbone"]))
+    order = {name: place for place, name in enumerate(NAMES)}
+    grouped = sorted(chosen, key=lambda line: order.get(line["backbone"], len(order)))
     return SHORT_HEADING + "\n" + "\n".join(_short_row(line) for line in with_dense(grouped, dense))
+
+
+def latest(lines: Iterable[Line]) -> list[Line]:
+    """The last line of each row; a short one only where there is no whole one."""
+    chosen: dict[str, Line] = {}
+    for line in lines:
+        if line["images"] is None or chosen.get(line["name"], line)["images"] is not None:
+            chosen[line["name"]] = line
+    return list(chosen.values())
 
 
 def with_dense(lines: Iterable[Line], dense: list[Line]) -> list[Line]:
@@ -108,7 +114,7 @@ def _joined(cells: list[str]) -> str:
 
 
 def _names(line: Line) -> tuple[str, str]:
-    return NAMES[line["backbone"]], NAMES[line["method"]]
+    return shown(line["backbone"]), shown(line["method"])
 
 
 def _measured(line: Line) -> tuple[str, str, str]:

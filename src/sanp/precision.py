@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from sanp import winograd
 from sanp.errors import SanpError
 
-Precision = Literal["auto", "fp32", "bf16"]
-
 
 def resolve(precision: str, device: torch.device) -> Literal["fp32", "bf16"]:
     """What ``auto`` means on this device; bf16 that the processor would have to emulate is many times slower."""

@@ -271,7 +271,7 @@ def read_report(folder: Path) -> dict[str, Any]:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         why = f"it lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
-        raise SanpError(f"{path} is damaged ({why}): evaluate the run again with sanp eval {folder}") from error
+        raise SanpError(f"{path} is damaged ({why}): restore it; sanp eval {folder} needs none of it") from error
     return dict(found)
 
 

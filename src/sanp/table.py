@@ -28,6 +28,13 @@ NAMES = {
     "d2nn": "D2NN",
     "dense": "Unpruned",
 }
+
+
+def shown(name: str) -> str:
+    """A backbone or method as tables name it; one that the paper does not have by its own name."""
+    return NAMES.get(name, name)
+
+
 """as the paper writes them"""
 
 
@@ -90,7 +97,9 @@ def _rows_of(folder: Path) -> list[Row]:
             seconds=found.get("seconds_per_image"),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise SanpError(f"{folder / 'report.json'} lacks {error}: evaluate the run again with sanp eval") from error
+        raise SanpError(
+            f"{folder / 'report.json'} lacks {error}: restore it; sanp eval {folder} needs none of it"
+        ) from error
     return [dense] if method.name == "dense" else [dense, pruned]
 
 
@@ -102,8 +111,8 @@ def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:
     lines = [["Data"] * several + heading + ["Seconds/image"] * timed]
     for row in rows:
         line = [
-            NAMES.get(row.backbone, row.backbone),
-            NAMES.get(row.method, row.method),
+            shown(row.backbone),
+            shown(row.method),
             tick if row.layer_adaptive else "",
             tick if row.sample_adaptive else "",
             f"{100 * row.error:.2f}",

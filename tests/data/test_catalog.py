@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import MakeCifar
-from sanp.data import DATASETS, data_folder, describe, get, load
+from sanp.data import DATASETS, Dataset, data_folder, describe, get, load
 from sanp.data.cifar import CIFAR10
 from sanp.errors import SanpError
 
@@ -91,6 +91,16 @@ def test_the_list_says_what_is_here(tmp_path: Path, make_cifar: MakeCifar) -> No
     assert get("cifar10", tmp_path) == folder
     assert get("digits").is_file()
     assert get(f"imagefolder:{tmp_path}") == tmp_path
+
+
+def test_a_data_set_of_one_s_own_is_fetched_by_its_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mine(root: Path, **_: object) -> Dataset:
+        (root / "mine.bin").touch()
+        return load("digits", limit=20)
+
+    monkeypatch.setitem(DATASETS, "mine", mine)
+    assert get("mine", tmp_path) == tmp_path
+    assert (tmp_path / "mine.bin").is_file()
 
 
 def test_the_data_folder_is_the_given_one_else_the_environments_else_the_users(

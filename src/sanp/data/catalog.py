@@ -92,9 +92,12 @@ def get(spec: str, root: Path | None = None, progress: Progress | None = None) -
         if not folder.is_dir():
             raise SanpError(f"{folder} is not a folder: give one with train/ and val/ or test/ in it")
         return folder
-    _loader(spec)
+    loader = _loader(spec)
     if spec in _CIFARS:
         return fetch(_CIFARS[spec], data_folder(root), progress)
+    if spec != "digits":
+        loader(data_folder(root), size=SIZE, limit=None, progress=progress)  # fetches what it needs into this folder
+        return data_folder(root)
     if (file := digits_file()) is None:
         raise missing_scikit_learn()
     return file

@@ -159,8 +159,6 @@ def _engine(network: nn.Module, turns: list[Tensor], config: BenchConfig) -> Cal
 @contextlib.contextmanager
 def _pinned(config: BenchConfig) -> Iterator[None]:
     """This process on as many cores as threads, and torch with as many threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads)
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     if config.core is not None and config.core not in allowed:
         raise SanpError(f"core {config.core} is not among {sorted(allowed)}: choose one of them")
@@ -168,6 +166,8 @@ def _pinned(config: BenchConfig) -> Iterator[None]:
         chosen = {config.core}
     else:
         chosen = set(sorted(allowed)[-config.threads :])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
     try:
         if chosen:
             os.sched_setaffinity(0, chosen)

@@ -53,8 +53,6 @@ def load() -> ctypes.CDLL:
     library.sanp_algorithms.argtypes = [c_void_p, c_int]
     library.sanp_choose.argtypes = [c_void_p, c_int, c_int, *message]
     library.sanp_settle.argtypes = [c_void_p, *message]
-    library.sanp_arena_bytes.argtypes = [c_void_p]
-    library.sanp_arena_bytes.restype = c_long
     library.sanp_operators.argtypes = [c_void_p]
     library.sanp_gates.argtypes = [c_void_p]
     library.sanp_isa.argtypes = [c_void_p]
@@ -93,11 +91,6 @@ class NativeProgram:
         """The kernels that were picked for this machine: avx512, avx2 or plain."""
         name: bytes = self._library.sanp_isa(self._handle)
         return name.decode()
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Memory that one running call takes beside the weights."""
-        return int(self._library.sanp_arena_bytes(self._handle))
 
     def run(
         self,

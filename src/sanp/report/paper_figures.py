@@ -10,13 +10,13 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sanp.evaluate import LayerReport
-from sanp.paper_tables import TABLES, length
+from sanp.paper_tables import TABLES, latest, length
 from sanp.report.channels import NO_TICKS, in_order
 from sanp.report.chart import BLUE, GREEN, MARGIN, ORANGE, PINK, SCALE, Chart, axis_names, blank
 from sanp.report.layers import types
 from sanp.report.several import Point, trade_of
 from sanp.results import read
-from sanp.table import NAMES
+from sanp.table import shown
 
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 Line = dict[str, Any]
@@ -27,19 +27,10 @@ def paper_charts(results: Path, figures: Iterable[str]) -> dict[str, Chart]:
     charts: dict[str, Chart] = {}
     for figure in figures:
         files = TABLES if figure == "trade" else (figure,)
-        lines = [line for name in files for line in latest(results / f"{name}.jsonl")]
+        lines = [line for name in files for line in latest(read(results / f"{name}.jsonl"))]
         for chart in CHARTS[figure](lines):
             charts[chart.key] = chart
     return charts
-
-
-def latest(path: Path) -> list[Line]:
-    """The last line of each row; a short one only where there is no whole one."""
-    chosen: dict[str, Line] = {}
-    for line in read(path):
-        if line["images"] is None or chosen.get(line["name"], line)["images"] is not None:
-            chosen[line["name"]] = line
-    return list(chosen.values())
 
 
 def captioned(charts: dict[str, Chart], folder: str) -> str:
@@ -73,10 +64,10 @@ def pruning_rates(lines: list[Line]) -> Chart:
     figure.update_xaxes(title_text="convolution", tickmode="linear")
     figure.update_yaxes(title_text="channels pruned", tickformat=".0%", range=[0, 1])
     first = lines[0]
-    network = of(first) if len(lines) == 1 else NAMES[first["backbone"]]
+    network = of(first) if len(lines) == 1 else shown(first["backbone"])
     return Chart(
         key=f"fig1a-{first['backbone']}-{first['method']}",
-        title=f"Figure 1a: how much {NAMES[first['method']]} prunes differs from layer to layer of {network}",
+        title=f"Figure 1a: how much {shown(first['method'])} prunes differs from layer to layer of {network}",
         text=f"Share of the channels of each convolution that is pruned: {'; '.join(said)}.",
         figure=figure,
     )
@@ -151,7 +142,7 @@ def accuracy_against_flops(lines: list[Line]) -> list[Chart]:
             continue
         points = [
             Point(
-                name=f"{NAMES[line['method']]} {line['kept']:.0%}",
+                name=f"{shown(line['method'])} {line['kept']:.0%}",
                 flops=line["flops"],
                 accuracy=1 - line["error"],
                 dense_flops=line["dense_flops"],
@@ -177,13 +168,13 @@ def _label(chart: Chart, points: list[Point]) -> None:
 def of(line: Line) -> str:
     """Which network on which data, and whether it was a short run."""
     short = "" if line["images"] is None else " (short run)"
-    return f"{NAMES[line['backbone']]} on {DATA.get(line['data'], line['data'])}{short}"
+    return f"{shown(line['backbone'])} on {DATA.get(line['data'], line['data'])}{short}"
 
 
 def about(line: Line) -> str:
     """How a line's network came to be."""
     return (
-        f"{NAMES[line['method']]} at {line['kept']:.1%} of the FLOPs, error {line['error']:.2%}, epochs {length(line)}"
+        f"{shown(line['method'])} at {line['kept']:.1%} of the FLOPs, error {line['error']:.2%}, epochs {length(line)}"
     )
 
 

@@ -95,7 +95,8 @@ def _read(folder: Path, name: str) -> Source:
         before, after = (_seconds(part.get("seconds_per_image")) for part in (found["dense"], found))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise SanpError(
-            f"{folder / REPORT} is damaged ({type(error).__name__}: {error}): make it again with sanp eval"
+            f"{folder / REPORT} is damaged ({type(error).__name__}: {error}): restore it; sanp eval {folder} needs "
+            "none of it"
         ) from error
     try:
         studied, why = study(folder), ""

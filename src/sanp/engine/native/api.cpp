@@ -125,8 +125,6 @@ int sanp_settle(Program* p, char* message, long room) {
   return guarded(message, room, [&] { settle_weights(*p); });
 }
 
-long sanp_arena_bytes(const Program* p) { return (p->arena * p->chunk + p->scratch) * (long)sizeof(float); }
-
 int sanp_operators(const Program* p) { return (int)p->ops.size(); }
 int sanp_gates(const Program* p) { return (int)p->gate_channels.size(); }
 const char* sanp_isa(const Program* p) { return p->kernels->name; }
