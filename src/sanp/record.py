@@ -25,6 +25,8 @@ class Gates:
     """what the features were gated by in this forward: ``decision``, or in training its noisy and partly soft copy"""
     most: float | None = field(default=None, kw_only=True)
     """the largest saliency that features are multiplied by"""
+    scales: bool = field(default=True, kw_only=True)
+    """features are multiplied by the saliency; else by the gates alone"""
 
     @property
     def scale(self) -> Tensor:
@@ -33,6 +35,8 @@ class Gates:
         The saliency grows with the layer's input and multiplies its output: without a bound, what is large would be
         squared from layer to layer until it is not finite (docs/log.md).
         """
+        if not self.scales:
+            return self.applied
         bounded = self.saliency if self.most is None else self.saliency.clamp(max=self.most)
         return bounded * self.applied
 

@@ -61,11 +61,19 @@ class SPM(nn.Module):
 
     threshold: Tensor
 
-    def __init__(self, saliency: nn.Module, binarize: nn.Module, *, most: float | None = None, group: int = 1) -> None:
+    def __init__(
+        self,
+        saliency: nn.Module,
+        binarize: nn.Module,
+        *,
+        most: float | None = None,
+        group: int = 1,
+        scales: bool = True,
+    ) -> None:
         super().__init__()
         self.saliency = saliency
         self.binarize = binarize
-        self.most = most
+        self.most, self.scales = most, scales
         self.group = group
         self.register_buffer("threshold", torch.zeros(()))
 
@@ -99,7 +107,7 @@ class SPM(nn.Module):
             decision = hard_decision(score)
         else:
             decision = applied.detach()
-        return Gates(saliency, self._each(decision), self._each(applied), most=self.most)
+        return Gates(saliency, self._each(decision), self._each(applied), most=self.most, scales=self.scales)
 
     def _grouped(self, score: Tensor) -> Tensor:
         """The mean score of every group of neighbouring channels."""
@@ -137,7 +145,7 @@ def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     return hashed(predicted_saliency(in_channels, out_channels, config), out_channels, config)
 
 
-def hashed(saliency: nn.Module, out_channels: int, config: SPMConfig) -> SPM:
+def hashed(saliency: nn.Module, out_channels: int, config: SPMConfig, *, scales: bool = True) -> SPM:
     """An SPM that decides by Improved Semantic Hashing of any saliency."""
     binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
-    return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group))
+    return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group), scales=scales)

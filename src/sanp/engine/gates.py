@@ -46,6 +46,7 @@ def gate_weights(spm: SPM) -> GateWeights:
         w2=w2,
         b2=b2,
         threshold=threshold,
+        scales=spm.scales,
         group=spm.group,
         top=top,
         absolute=isinstance(spm.saliency, BoostingSaliency),

@@ -1,5 +1,9 @@
 """STATIC (paper 5.1): saliencies from one learned vector, so that every image gets the same gates.
 
+The gates alone multiply the features: a constant factor is as good as none where the weights that follow can learn it,
+and under a batch norm it lets the cost drive all saliencies of a layer to just above 0, where noise decides
+(docs/log.md).
+
 Gates that never change are folded into the weights and the closed channels cut out, wherever that saves as much: in a
 chain always; where an addition joins branches with gates of their own, the network stays gated.
 """
@@ -18,13 +22,9 @@ from sanp.saliency import StaticSaliency
 from sanp.spm import SPM, SPMConfig, hashed
 from sanp.stages import Stage
 
-RATE = 0.02
-"""The SPMs' learning rate where none is given.
-
-A channel that is the same for every image closes only when it has come all the way from 1 to 0, and the noise of the
-task's gradient leaves a third of Adam's step. At SANP's 0.003 the cost stays behind its target, the weight of the cost
-drives all saliencies towards 0 alike, and what the thresholds then close is chosen by chance (docs/log.md).
-"""
+RATE = 0.01
+"""The SPMs' learning rate where none is given: a channel that is the same for every image closes only when it has come
+all the way from 1 to 0, and the noise of the task's gradient leaves a third of Adam's step."""
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
@@ -32,7 +32,7 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     saliency = StaticSaliency(
         in_channels, out_channels, reduction=config.reduction, bias=config.bias, start=config.start
     )
-    return hashed(saliency, out_channels, config)
+    return hashed(saliency, out_channels, config, scales=False)
 
 
 @dataclass(frozen=True, kw_only=True)
