@@ -27,7 +27,7 @@ from sanp.methods.forms import describe, rebuild
 from sanp.methods.method import Gating
 from sanp.network import GatedNetwork, Origin
 from sanp.record import unwrapped
-from sanp.spm import SPMConfig
+from sanp.spm import SPM, SPMConfig
 
 FORMAT = 1
 KEY = "sanp"
@@ -49,10 +49,13 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
     net: nn.Module = network if gated is None and form is None else network.net  # type: ignore[assignment]
     tensors = {}
     seen: set[tuple[int, int, torch.Size]] = set()
+    kept_elsewhere = _threshold_names(net)  # in the header
     for name, tensor in net.state_dict().items():
-        same = (tensor.data_ptr(), tensor.storage_offset(), tensor.shape)
-        if name.endswith("spm.threshold") or (same in seen and tensor.numel() > 0):
-            continue  # thresholds stand in the header; tied weights are written once
+        if not isinstance(tensor, Tensor):
+            raise SanpError(f"{name} of {type(net).__name__} is {type(tensor).__name__}: only tensors can be saved")
+        same = (tensor.data_ptr(), int(tensor.storage_offset()), tensor.shape)
+        if name in kept_elsewhere or (same in seen and tensor.numel() > 0):
+            continue  # tied weights are written once
         seen.add(same)
         # What has one dimension is small, and a batch norm's variance may lie beyond half precision.
         matrix = dtype is not None and tensor.is_floating_point() and tensor.dim() > 1
@@ -220,11 +223,15 @@ def _zeros(shapes: tuple[tuple[int, ...], ...], path: Any) -> tuple[Tensor, ...]
     return tuple(torch.zeros(shape) for shape in shapes)
 
 
+def _threshold_names(net: nn.Module) -> set[str]:
+    """The gates' thresholds, which stand in the header."""
+    return {f"{name}.threshold" for name, module in net.named_modules() if isinstance(module, SPM)}
+
+
 def _fill(net: nn.Module, tensors: Mapping[str, Tensor], path: Any) -> None:
     """Copies the tensors in; a name or a shape that does not fit is an error that says which."""
-    own = {
-        name: tensor for name, tensor in net.state_dict(keep_vars=True).items() if not name.endswith("spm.threshold")
-    }
+    left_out = _threshold_names(net)
+    own = {name: tensor for name, tensor in net.state_dict(keep_vars=True).items() if name not in left_out}
     for name, tensor in tensors.items():
         if name not in own:
             raise SanpError(

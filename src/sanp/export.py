@@ -1,6 +1,5 @@
 """sanp.export: an ONNX file in which a runtime itself skips the pruned channels, checked after writing."""
 
-import copy
 import sys
 import types
 from pathlib import Path
@@ -12,7 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from sanp.checked import check_network, checked_path, is_installed
 from sanp.checkpoint import write_atomically
-from sanp.engine.agreement import agree, near_ties
+from sanp.copy_network import copy_of
+from sanp.engine.agreement import agree, check_batches, near_ties
 from sanp.engine.gates import Unsupported
 from sanp.engine.segments import cut
 from sanp.errors import SanpError
@@ -44,8 +44,9 @@ def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynam
         raise SanpError(f"{path} is a folder: give the name of a file in it, as {path / 'pruned.onnx'}")
     if not path.parent.is_dir():
         raise SanpError(f"{path} cannot be written: the folder {path.parent} does not exist; make it first")
-    network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
-    x = example_input.detach().cpu().float()
+    network = copy_of(network).cpu().eval().requires_grad_(False)
+    network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    x = example_input.detach().cpu().float().contiguous()
     model = _skipping(network, x) if dynamic else _masked(network, x)
     onnx.checker.check_model(model)
     _check(model, network, x)
@@ -123,25 +124,28 @@ def _masked(network: nn.Module, x: Tensor) -> Any:
 
     import onnx
 
-    trace(network, x[:1])  # an example that does not fit is told of here
+    outputs = [f"output_{place}" if place else "output" for place in range(len(trace(network, x[:1]).outputs))]
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, Standardize):
                 setattr(module, name, _Standardized(child))
     buffer = io.BytesIO()
-    axes = {"input": {0: "N"}, "output": {0: "N"}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter speaks of its own future
-        torch.onnx.export(
-            network,
-            (x[:1],),
-            buffer,  # type: ignore[arg-type]
-            dynamo=False,
-            opset_version=_OPSET,
-            input_names=["input"],
-            output_names=["output"],
-            dynamic_axes=axes,
-        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter speaks of its own future
+            torch.onnx.export(
+                network,
+                (x[:1],),
+                buffer,  # type: ignore[arg-type]
+                dynamo=False,
+                opset_version=_OPSET,
+                input_names=["input"],
+                output_names=outputs,
+                dynamic_axes={name: {0: "N"} for name in ("input", *outputs)},
+            )
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")[:200]
+        raise SanpError(f"torch's exporter cannot write this network ({type(error).__name__}: {first})") from error
     return onnx.load_model_from_string(buffer.getvalue())
 
 
@@ -150,12 +154,17 @@ def _check(model: Any, network: nn.Module, x: Tensor) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    several = torch.cat([x[:4], *[x[:1]] * max(1, 3 - len(x))])
-    for batch in (x[:1], several):
+    for batch in check_batches(x):
         with torch.no_grad(), near_ties(network) as ties:
-            (expected, *_) = tree_leaves(call_with(network, batch))
-        (given, *_) = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
-        if not agree([torch.from_numpy(given)], [expected], ties):
+            expected = tree_leaves(call_with(network, batch))
+        try:
+            given = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
+        except Exception as error:
+            first = next(iter(str(error).splitlines()), "")[:200]
+            raise SanpError(
+                f"ONNX Runtime does not run it on {len(batch)} images ({first}): nothing was written"
+            ) from error
+        if not agree([torch.from_numpy(each) for each in given], expected, ties, len(batch)):
             raise SanpError("ONNX Runtime gives another result than the network: nothing was written")
 
 

@@ -43,8 +43,8 @@ def test_one_sample_that_differs_without_a_tie_is_a_difference() -> None:
     given = expected.clone()
     given[2] += 2e-4
     none, third = torch.zeros(4, dtype=torch.bool), torch.tensor([False, False, True, False])
-    assert agree([expected + 0.9e-4], [expected], [none])
-    assert not agree([given], [expected], [none])
-    assert not agree([given], [expected], [third.roll(1)])
-    assert agree([given], [expected], [none, third])
-    assert not agree([given[:, :2]], [expected], [third])
+    assert agree([expected + 0.9e-4], [expected], [none], 4)
+    assert not agree([given], [expected], [none], 4)
+    assert not agree([given], [expected], [third.roll(1)], 4)
+    assert agree([given], [expected], [none, third], 4)
+    assert not agree([given[:, :2]], [expected], [third], 4)

@@ -193,7 +193,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     [
         (torch.zeros(1, 3, 8, 8), r"shape \(1, 3, 8, 8\).*wanted is \(N, 2, 8, 8\)"),
         (torch.zeros(2, 8, 8), "wanted is"),
-        (torch.zeros(1, 2, 8, 8, dtype=torch.float64), "torch.float64.*x.float"),
+        (torch.zeros(1, 2, 8, 8, dtype=torch.float64), r"torch.float64.*x\.to\(torch\.float32\)"),
         (torch.zeros(1, 2, 8, 8, dtype=torch.uint8), "torch.uint8"),
         (torch.zeros(1, 2, 8, 8, device="meta"), "on meta"),
         (torch.zeros(1, 2, 8, 8).to_sparse(), "to_dense"),
@@ -210,7 +210,7 @@ def test_wrong_arguments_get_clear_errors() -> None:
         compile(nn.Conv2d(2, 3, 3), torch.zeros(1, 2, 8, 8), threads=0)
     with pytest.raises(SanpError, match="no samples"):
         compile(nn.Conv2d(2, 3, 3), torch.zeros(0, 2, 8, 8))
-    with pytest.raises(SanpError, match="2 tensors were given"):
+    with pytest.raises(SanpError, match="too many positional arguments"):
         compile(nn.Conv2d(2, 3, 3), torch.zeros(1, 2, 8, 8))(torch.zeros(1, 2, 8, 8), torch.zeros(1))
 
 

@@ -1,6 +1,5 @@
 """sanp.compile: from a network to its fast twin, checked against it before it is given out."""
 
-import copy
 import functools
 import warnings
 from typing import Any
@@ -10,8 +9,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from sanp.checked import check_network
-from sanp.engine.agreement import agree, near_ties
-from sanp.engine.engine import Engine, NativeStep, TorchStep
+from sanp.copy_network import copy_of
+from sanp.engine.agreement import agree, check_batches, near_ties
+from sanp.engine.engine import Engine, NativeStep, TorchStep, in_order
 from sanp.engine.gates import Unsupported
 from sanp.engine.library import ALGORITHMS, Unavailable, load
 from sanp.engine.lowering import Lowering
@@ -21,7 +21,7 @@ from sanp.engine.segments import Segment, cut
 from sanp.engine.tune import tune
 from sanp.errors import SanpError
 from sanp.record import unwrapped
-from sanp.trace import Trace, call_with, trace
+from sanp.trace import call_with, tensors_in, trace
 
 _BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
 _TUNED = 4  # samples at most that algorithms are timed with
@@ -43,11 +43,9 @@ def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engi
         raise SanpError(f"threads={threads!r} was given: wanted is a number from 1 to 1024")
     network = unwrapped(network)
     _check_network(network)
-    example = tree_map(lambda leaf: _repeated(leaf) if isinstance(leaf, Tensor) else leaf, example_input)
-    reference = copy.deepcopy(network).eval().requires_grad_(False)
-    seen = trace(reference, example)
-    leaves = [leaf for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
-    builder = _Builder(reference, seen, example_input, leaves, threads)
+    reference = copy_of(network).eval().requires_grad_(False)
+    reference.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    builder = _Builder(reference, in_order(reference, example_input), threads)
     try:
         load()
     except Unavailable as reason:
@@ -74,17 +72,21 @@ def _check_network(network: nn.Module) -> None:
 
 
 def _repeated(tensor: Tensor) -> Tensor:
-    if tensor.dim() == 0 or len(tensor) == 0:
-        raise SanpError("example_input has no samples: give at least one")
-    return tensor.detach()[:1].expand(_BATCH, *tensor.shape[1:]).clone()
+    twice = tensor.detach()[:1].expand(_BATCH, *tensor.shape[1:])
+    return twice.clone(memory_format=torch.contiguous_format)
 
 
 class _Builder:
     """Makes the engine of one traced network."""
 
-    def __init__(self, reference: nn.Module, seen: Trace, example: Any, leaves: list[Tensor], threads: int) -> None:
-        self.reference, self.seen, self.example, self.leaves, self.threads = reference, seen, example, leaves, threads
-        self.samples = min([_TUNED, *(len(leaf) for leaf in tree_leaves(example) if isinstance(leaf, Tensor))])
+    def __init__(self, reference: nn.Module, example: Any, threads: int) -> None:
+        self.reference, self.example, self.threads = reference, example, threads
+        self.given = tensors_in(example)
+        if any(leaf.dim() and not len(leaf) for leaf in self.given):
+            raise SanpError("example_input has no samples: give at least one")
+        self.apart = all(leaf.dim() and len(leaf) == len(self.given[0]) for leaf in self.given)  # a row for each sample
+        traced = tree_map(lambda leaf: _repeated(leaf) if isinstance(leaf, Tensor) and self.apart else leaf, example)
+        self.seen, self.leaves = trace(reference, traced), tensors_in(traced)
         with torch.no_grad():
             self.expected, self.structure = tree_flatten(call_with(reference, example))
 
@@ -95,15 +97,23 @@ class _Builder:
             raise Unsupported("an output that is not made of tensors of this forward")
         if not all(bool(torch.isfinite(p).all()) for p in self.reference.parameters()):
             raise Unsupported("weights that are NaN or infinite")
-        if any(leaf.dtype != torch.float32 for leaf in self.leaves):
+        if any(leaf.dtype != torch.float32 for leaf in self.given):
             raise Unsupported("an input that is not float32")
+        if not self.apart:
+            raise Unsupported("inputs without a row for each sample")
         segments = cut(self.seen)
         if all(lowering is None for _, lowering in segments):
             raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         for winograd in (True, False):
-            engine = self._assemble(segments, winograd=winograd)
-            if self._agrees(engine):
-                return engine
+            try:
+                engine = self._assemble(segments, winograd=winograd)
+                if self._agrees(engine):
+                    return engine
+            except Unsupported:
+                raise
+            except Exception as error:  # a stranger's operator under another batch size may raise anything
+                why = " ".join(str(error).split())[:100]
+                raise Unsupported(f"it does not run in stretches ({type(error).__name__}: {why})") from error
         raise Unsupported("the native result differs from torch's")
 
     def in_torch(self, why: str) -> Engine:
@@ -137,7 +147,8 @@ class _Builder:
         assert isinstance(lowering.writer, ProgramWriter)
         program = lowering.writer.build()
         if winograd:
-            inputs = [values[value][:1].numpy().repeat(self.samples, 0) for value in lowering.inputs]
+            samples = min(_TUNED, len(self.given[0]))
+            inputs = [values[value][:1].numpy().repeat(samples, 0) for value in lowering.inputs]
             tune(program, _timing_keys(lowering), inputs, self.threads)
         rows = []
         chosen = program.chosen
@@ -154,28 +165,21 @@ class _Builder:
             self.reference,
             steps,
             inputs=self.seen.inputs,
-            input_shapes=[tuple(leaf.shape[1:]) for leaf in self.leaves],
+            example=self.example,
             outputs=self.seen.outputs,
             structure=self.structure,
             plan=Plan(rows, instruction_set, self.threads),
         )
 
     def _agrees(self, engine: Engine) -> bool:
-        """Every sample must agree but those with a near tie, in another batch size than the trace's."""
-        batch = tree_map(lambda leaf: _for_check(leaf) if isinstance(leaf, Tensor) else leaf, self.example)
-        with torch.no_grad(), near_ties(self.reference) as ties:
-            expected = tree_leaves(call_with(self.reference, batch))
-        try:
+        """Every sample must agree but those with a near tie, in other batch sizes than the trace's."""
+        for batch in check_batches(self.example):
+            with torch.no_grad(), near_ties(self.reference) as ties:
+                expected = tree_leaves(call_with(self.reference, batch))
             given = tree_leaves(call_with(engine, batch))  # type: ignore[arg-type]
-        except RuntimeError:  # a torch stretch that holds the traced batch size in some other way
-            return False
-        return agree(given, expected, ties)
-
-
-def _for_check(tensor: Tensor) -> Tensor:
-    """Up to four samples, and the first once more: three or more, where the trace had two."""
-    samples = tensor.detach()[: 2 * _BATCH]
-    return torch.cat([samples, *[samples[:1]] * max(1, _BATCH + 1 - len(samples))])
+            if not agree(given, expected, ties, len(tensors_in(batch)[0])):
+                return False
+        return True
 
 
 def _timing_keys(lowering: Lowering) -> list[tuple[object, ...]]:

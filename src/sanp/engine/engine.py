@@ -1,5 +1,6 @@
 """The compiled network: a list of native and torch steps behind one call."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,8 @@ class NativeStep:
     def run(self, values: Values, batch: int) -> bytes:
         """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity."""
         given = [values[value].to(torch.float32).contiguous() for value in self.inputs]
+        if any(len(x) != batch for x in given):
+            raise SanpError(f"a native stretch is given {[len(x) for x in given]} rows for {batch} samples")
         made = [torch.empty(batch, *shape) for shape in self.shapes]
         finite = self.program.run_at([x.data_ptr() for x in given], [y.data_ptr() for y in made], batch, self.threads)
         values.update(zip(self.outputs, made, strict=True))
@@ -80,7 +83,7 @@ class Engine:
         steps: Sequence[NativeStep | TorchStep],
         *,
         inputs: Sequence[Value],
-        input_shapes: Sequence[tuple[int, ...]],
+        example: Any,
         outputs: Sequence[Value],
         structure: TreeSpec,
         plan: Plan,
@@ -88,7 +91,9 @@ class Engine:
         self.plan = plan
         self._reference = reference
         self._steps = tuple(steps)
-        self._inputs, self._input_shapes = tuple(inputs), tuple(input_shapes)
+        self._inputs, self._example = tuple(inputs), bound(reference, *as_arguments(example))
+        self._leaves = [leaf for leaf in tree_leaves(self._example) if isinstance(leaf, Tensor)]
+        self._one = isinstance(example, Tensor)
         self._outputs, self._structure = tuple(outputs), structure
         self._single = structure.is_leaf()
 
@@ -113,6 +118,8 @@ class Engine:
         results = [values[value] for value in self._outputs]
         if suspect:
             # Zero times NaN or infinity is not zero, so for these samples every channel has to be computed.
+            if any(result.dim() == 0 or len(result) != batch for result in results):
+                return tree_map(lambda leaf: back(leaf), self._in_torch(args, kwargs, None))
             rows = torch.tensor(sorted(suspect))
             for result, exact in zip(results, tree_leaves(self._in_torch(args, kwargs, rows)), strict=True):
                 result[rows] = exact
@@ -126,41 +133,105 @@ class Engine:
         def given(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor | np.ndarray):
                 return leaf
-            return _as_tensor(leaf) if rows is None else _as_tensor(leaf)[rows]
+            tensor = torch.from_numpy(np.ascontiguousarray(leaf)) if isinstance(leaf, np.ndarray) else leaf
+            return tensor.contiguous() if rows is None or tensor.dim() == 0 else tensor[rows]
 
         args, kwargs = tree_map(given, (args, kwargs))
         return self._reference(*args, **kwargs)
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Tensor], bool]:
-        one = (
-            len(args) == 1 and not kwargs and isinstance(args[0], Tensor)
-        )  # flattening a tree takes longer than a check
-        leaves = (
-            args if one else [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor | np.ndarray)]
-        )
-        if len(leaves) != len(self._input_shapes):
-            raise SanpError(f"{len(leaves)} tensors were given: this network takes {len(self._input_shapes)}")
+        # Looking at a signature takes longer than a check.
+        one = self._one and len(args) == 1 and not kwargs and isinstance(args[0], Tensor)
+        leaves = list(args) if one else self._in_order(args, kwargs)
+        if len(leaves) != len(self._leaves):
+            raise SanpError(f"{len(leaves)} tensors were given: this network takes {len(self._leaves)}")
         wants_numpy = any(isinstance(leaf, np.ndarray) for leaf in leaves)
-        tensors = [_as_tensor(leaf) for leaf in leaves]
-        for tensor, shape in zip(tensors, self._input_shapes, strict=True):
-            if tensor.shape[1:] != shape or tensor.dim() == 0:
-                wanted = ", ".join(map(str, shape))
+        tensors = [_as_tensor(leaf, like.dtype) for leaf, like in zip(leaves, self._leaves, strict=True)]
+        for tensor, like in zip(tensors, self._leaves, strict=True):
+            if tensor.shape[1:] != like.shape[1:] or tensor.dim() != like.dim():
+                wanted = ", ".join(map(str, like.shape[1:]))
                 raise SanpError(
                     f"an input of shape {tuple(tensor.shape)} was given: wanted is (N, {wanted}), as the example_input "
                     "was; compile again with an example of the new size"
                 )
-        if len({len(tensor) for tensor in tensors}) > 1:
+        if len({len(tensor) for tensor in tensors if tensor.dim()}) > 1:
             raise SanpError(f"inputs of batch sizes {[len(t) for t in tensors]} were given: all must have the same")
         return tensors, wants_numpy
 
+    def _in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The tensors in the order of the example's; what is no tensor must be as it was there."""
+        given = bound(self._reference, args, kwargs)
+        if given.keys() != self._example.keys():
+            raise SanpError(
+                f"arguments {list(given)} were given: this network was compiled with {list(self._example)}; compile "
+                "again with an example_input of these"
+            )
+        leaves: list[Any] = []
+        for name, value in self._example.items():
+            parts, wanted = tree_leaves(given[name]), tree_leaves(value)
+            tensors = [part for part in parts if isinstance(part, Tensor | np.ndarray)]
+            rest = [part for part in parts if not isinstance(part, Tensor | np.ndarray)]
+            fixed = [part for part in wanted if not isinstance(part, Tensor)]
+            same = len(rest) == len(fixed) and all(a is b or a == b for a, b in zip(rest, fixed, strict=True))
+            if self._steps and not same:
+                raise SanpError(
+                    f"{name} was given {rest}: this network was compiled with {fixed}; compile again with an "
+                    "example_input that has it"
+                )
+            leaves += tensors
+        return leaves
 
-def _as_tensor(leaf: Any) -> Tensor:
+
+def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An example as arguments and keywords: a tuple is its arguments, a dict its keywords, all else its one input."""
+    if isinstance(example, tuple):
+        return example, {}
+    return ((), example) if isinstance(example, dict) else ((example,), {})
+
+
+def in_order(network: nn.Module, example: Any) -> Any:
+    """An example whose tensors come in the order of the network's own arguments."""
+    if not isinstance(example, dict):
+        return _sorted(example)
+    keywords = {name: _sorted(example[name]) for name in bound(network, (), example) if name in example}
+    return keywords | {name: _sorted(value) for name, value in sorted(example.items()) if name not in keywords}
+
+
+def bound(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """All arguments by name, those left out too, in the order of the network's own forward."""
+    try:
+        found = _signature(network).bind(*args, **kwargs)
+    except TypeError as error:
+        raise SanpError(f"the arguments do not fit ({error}): call the compiled network like the network") from error
+    found.apply_defaults()
+    return {name: _sorted(value) for name, value in found.arguments.items()}
+
+
+def _sorted(value: Any) -> Any:
+    """The same with its dictionaries sorted: the order in which one was filled means nothing."""
+    if type(value) is dict:
+        return {key: _sorted(value[key]) for key in sorted(value, key=str)}
+    return type(value)(map(_sorted, value)) if type(value) in (list, tuple) else value
+
+
+def _signature(network: nn.Module) -> inspect.Signature:
+    """Of the forward, or of that inside where a wrapper passes everything on."""
+    anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    while True:
+        found = inspect.signature(network.forward)
+        inner = getattr(network, "net", None)
+        if not isinstance(inner, nn.Module) or any(p.kind not in anything for p in found.parameters.values()):
+            return found
+        network = inner
+
+
+def _as_tensor(leaf: Any, dtype: torch.dtype) -> Tensor:
     tensor = torch.from_numpy(np.ascontiguousarray(leaf)) if isinstance(leaf, np.ndarray) else leaf.detach()
     if tensor.device.type != "cpu":
         raise SanpError(f"an input on {tensor.device} was given: a compiled network runs on the CPU; use x.cpu()")
     if tensor.layout != torch.strided:
         raise SanpError(f"an input with layout {tensor.layout} was given: give a dense one, as x.to_dense()")
-    if tensor.dtype != torch.float32:
-        raise SanpError(f"an input of {tensor.dtype} was given: wanted is torch.float32; use x.float()")
+    if tensor.dtype != dtype:
+        raise SanpError(f"an input of {tensor.dtype} was given: wanted is {dtype}; use x.to({dtype})")
     result: Tensor = tensor.contiguous()
     return result

@@ -95,6 +95,10 @@ def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
 
 def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
     """Why a unit could not even run natively by itself, or None. What moves numbers depends on its neighbours."""
+    samples = trace.shapes[trace.inputs[0].index][0]
+    shapes = [trace.shapes[value.index] for value in (*unit.inputs, *unit.outputs)]
+    if any(len(shape) == 0 or shape[0] not in (0, samples) for shape in shapes):  # 0: what nothing will read
+        return "rows that are not those of the batch"
     if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.op in MOVES):
         return None
     try:
