@@ -128,6 +128,33 @@ def test_rows_that_are_not_the_batch_s_come_out_right(name: str) -> None:
         assert all(error(given, wanted) < 1e-5 for given, wanted in pairs)
 
 
+def beside_coordinates(x: Tensor) -> Tensor:
+    """The map with its columns' places as one more channel."""
+    count, _, height, width = x.shape
+    return torch.cat([x, torch.linspace(-1, 1, width).view(1, 1, 1, width).expand(count, 1, height, width)], 1)
+
+
+COUNTED: dict[str, Callable[[], nn.Module]] = {
+    "group norm": lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), block(8, 8), head(8)),
+    "instance norm": lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8, affine=True), block(8, 8), head(8)),
+    "coordinates": lambda: Net(lambda n, x: n.h(n.a(beside_coordinates(x))), a=block(4, 8), h=head(8)),
+    "heads": lambda: Net(
+        lambda n, x: n.h(n.b((y := n.a(x)) * y.view(len(x), 2, 4, -1).softmax(-1).view(len(x), *y.shape[1:]))),
+        a=block(3, 8), b=block(8, 8), h=head(8),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_torch_stretch_that_counts_samples_leaves_the_rest_native(name: str) -> None:
+    network = gated(COUNTED[name]())
+    fast = sanp.compile(network, IMAGES[:1])
+    assert any(row.where == "native" and row.how == "gate" for row in fast.plan.rows)
+    assert any(row.where == "torch" for row in fast.plan.rows)
+    for batch in (IMAGES[:1], IMAGES[:2], IMAGES):
+        assert error(fast(batch), network(batch).detach()) < 1e-5
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_network_of_another_precision_runs_in_torch(dtype: torch.dtype) -> None:
     net, images = nn.Sequential(block(3, 8), head(8)).eval().to(dtype), IMAGES.to(dtype)

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 from sanp.checked import check_network
 from sanp.copy_network import copy_of
 from sanp.engine.agreement import agree, check_batches, near_ties
+from sanp.engine.batch_size import for_any_batch
 from sanp.engine.engine import Engine, NativeStep, TorchStep, in_order
 from sanp.engine.gates import Unsupported
 from sanp.engine.library import ALGORITHMS, Unavailable, load
@@ -21,7 +22,7 @@ from sanp.engine.segments import Segment, cut
 from sanp.engine.tune import tune
 from sanp.errors import SanpError
 from sanp.record import unwrapped
-from sanp.trace import call_with, tensors_in, trace
+from sanp.trace import Node, call_with, tensors_in, trace
 
 _BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
 _TUNED = 4  # samples at most that algorithms are timed with
@@ -71,9 +72,16 @@ def _check_network(network: nn.Module) -> None:
         )
 
 
-def _repeated(tensor: Tensor) -> Tensor:
-    twice = tensor.detach()[:1].expand(_BATCH, *tensor.shape[1:])
-    return twice.clone(memory_format=torch.contiguous_format)
+def _repeated(example: Any, times: int) -> Any:
+    """The example's first sample so many times."""
+
+    def repeated(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        samples = leaf.detach()[:1].expand(times, *leaf.shape[1:])
+        return samples.clone(memory_format=torch.contiguous_format)
+
+    return tree_map(repeated, example)
 
 
 class _Builder:
@@ -82,10 +90,11 @@ class _Builder:
     def __init__(self, reference: nn.Module, example: Any, threads: int) -> None:
         self.reference, self.example, self.threads = reference, example, threads
         self.given = tensors_in(example)
+        self.sized: dict[int, Node] = {}
         if any(leaf.dim() and not len(leaf) for leaf in self.given):
             raise SanpError("example_input has no samples: give at least one")
         self.apart = all(leaf.dim() and len(leaf) == len(self.given[0]) for leaf in self.given)  # a row for each sample
-        traced = tree_map(lambda leaf: _repeated(leaf) if isinstance(leaf, Tensor) and self.apart else leaf, example)
+        traced = _repeated(example, _BATCH) if self.apart else example
         self.seen, self.leaves = trace(reference, traced), tensors_in(traced)
         with torch.no_grad():
             self.expected, self.structure = tree_flatten(call_with(reference, example))
@@ -102,6 +111,9 @@ class _Builder:
         if not self.apart:
             raise Unsupported("inputs without a row for each sample")
         segments = cut(self.seen)
+        if any(lowering is None for _, lowering in segments):
+            more = trace(self.reference, _repeated(self.example, _BATCH + 1))
+            self.sized = for_any_batch(self.seen.nodes, more.nodes, _BATCH, _BATCH + 1)
         if all(lowering is None for _, lowering in segments):
             raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         for winograd in (True, False):
@@ -134,7 +146,7 @@ class _Builder:
                 rows += made
                 step.run(values, _BATCH)
             else:
-                torch_step = TorchStep(tuple(segment.nodes), _BATCH)
+                torch_step = TorchStep(tuple(self.sized.get(id(node), node) for node in segment.nodes))
                 torch_step.run(values, _BATCH)
                 steps.append(torch_step)
                 pairs = zip(segment.units, segment.reasons, strict=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from sanp.engine.batch_size import Count, Tiled
 from sanp.engine.library import NativeProgram
 from sanp.engine.plan import Plan
 from sanp.errors import SanpError
@@ -45,30 +46,22 @@ class TorchStep:
     """Operators that run in torch, as they were traced but for the size of the batch."""
 
     nodes: tuple[Node, ...]
-    traced_batch: int
 
     def run(self, values: Values, batch: int) -> bytes:
         """Adds everything that the operators make to ``values``; torch needs no second try at what is not finite."""
+
+        def given(leaf: Any) -> Any:
+            if isinstance(leaf, Value):
+                return values[leaf]
+            return leaf.at(batch) if isinstance(leaf, Count | Tiled) else leaf
+
         for node in self.nodes:
-            args, kwargs = tree_map(
-                lambda leaf: values[leaf] if isinstance(leaf, Value) else leaf, (node.args, node.kwargs)
-            )
-            if node.op in ("view", "_unsafe_view", "reshape", "expand", "new_zeros", "repeat"):
-                args = tuple(self._resized(argument, batch) for argument in args)
+            args, kwargs = tree_map(given, (node.args, node.kwargs))
             made = node.func(*args, **kwargs)
             for value, leaf in zip(node.outputs, tree_flatten(made)[0], strict=True):
                 if value is not None:
                     values[value] = leaf
         return b"\1" * batch
-
-    def _resized(self, argument: Any, batch: int) -> Any:
-        """A size whose first number counts samples, or positions of all samples, for another batch.
-
-        Whether it does is not known here; the check of the compiled network decides.
-        """
-        if isinstance(argument, list) and argument and argument[0] > 0 and argument[0] % self.traced_batch == 0:
-            return [argument[0] // self.traced_batch * batch, *argument[1:]]
-        return argument
 
 
 class Engine:
