@@ -1,8 +1,10 @@
 """The dial: thresholds that give a wanted mean cost on given images."""
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import sanp
 from sanp.dial import CLOSE, batches_of, mean_cost
@@ -57,3 +59,23 @@ def test_no_images_or_nothing_to_move_is_an_error() -> None:
     dense = sanp.gate(nn.Sequential(conv(3, 4)), IMAGE, skip=["0"])
     with pytest.raises(sanp.SanpError):
         dense.set_budget(0.5, IMAGES)
+
+
+def test_a_network_of_several_inputs_takes_batches_of_them() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 3), nn.Conv2d(3, 8, 3)
+
+        def forward(self, left: Tensor, right: Tensor) -> Tensor:
+            return self.a(left) - self.b(right)
+
+    left, right = torch.randn(2, 40, 3, 8, 8)
+    for example in ((left[:1], right[:1]), {"left": left[:1], "right": right[:1]}):
+        gated = sanp.gate(Two(), example).eval()
+        batches: list[Any] = [(left, right, torch.zeros(40))]
+        if isinstance(example, dict):
+            batches = [{"right": right, "left": left}]
+        assert gated.set_budget(0.6, batches) == pytest.approx(0.6, abs=0.02)
+    with pytest.raises(sanp.SanpError, match="a batch"):
+        gated.set_budget(0.6, ["left", "right"])

@@ -4,6 +4,7 @@ Where the most salient channels win, whatever their saliencies are, it moves the
 """
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ from sanp.errors import SanpError
 from sanp.record import record
 from sanp.saliency import PredictedSaliency
 from sanp.spm import SPM
-from sanp.trace import evaluating
+from sanp.trace import call_with, evaluating, tensors_in
 
 if TYPE_CHECKING:
     from sanp.network import GatedNetwork
@@ -27,24 +28,29 @@ FAR = 5e-3
 """so far from it that layers are moved one by one"""
 
 
-def batches_of(images: Tensor | Iterable[Any], size: int = 250) -> list[Tensor]:
-    """Batches of images alone, whatever they came with."""
+def batches_of(images: Tensor | Iterable[Any], inputs: int = 1, size: int = 250) -> list[Any]:
+    """Batches of what the network takes alone, whatever they came with: a tensor, or as many as it has inputs."""
     if isinstance(images, Tensor):
         return list(images.split(size))
     check_many("images", images, "a tensor, or batches of one")
-    batches = [batch[0] if isinstance(batch, tuple | list) and batch else batch for batch in images]
-    for batch in batches:
+    return [_inputs_of(batch, inputs) for batch in images]
+
+
+def _inputs_of(batch: Any, inputs: int) -> Any:
+    if isinstance(batch, tuple | list) and batch:
+        batch = batch[0] if inputs == 1 else tuple(batch[:inputs])
+    if inputs == 1 or not isinstance(batch, tuple | dict):
         check_kind("a batch", batch, Tensor, "a tensor of images")
-    return batches
+    return batch
 
 
 @torch.no_grad()
-def mean_cost(network: "GatedNetwork", batches: list[Tensor]) -> float:
+def mean_cost(network: "GatedNetwork", batches: list[Any]) -> float:
     """The mean share of the dense FLOPs over the images, in evaluation mode."""
     total, count = 0.0, 0
     for x in batches:
         with record(network) as gates:
-            network(x)
+            call_with(network, x)
         cost = network.cost.per_sample({name: gate.decision for name, gate in gates.items()})
         total, count = total + float(cost.sum()), count + len(cost)
     return total / count / network.dense_flops
@@ -71,8 +77,9 @@ def set_all(network: "GatedNetwork", level: float) -> None:
 
 def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iterable[Any], steps: int = 20) -> float:
     """Bisects the common threshold (regula falsi, halving when stuck); gives the share reached on these images."""
-    batches = batches_of(images)
-    if not batches or not all(batch.numel() for batch in batches):
+    batches = batches_of(images, max(1, len(network.origin.input_shapes)))
+    tensors = tensors_in(batches)
+    if not batches or not all(tensor.numel() for tensor in tensors):
         raise SanpError("set_budget was given no images: give some of the training images, a few hundred serve")
     if not network.layers:
         raise SanpError("this network has no gated layer, so its cost cannot be changed")
@@ -83,9 +90,10 @@ def move_thresholds(network: "GatedNetwork", share: float, images: Tensor | Iter
         set_all(network, level)
         return mean_cost(network, batches)
 
-    if not all(bool(torch.isfinite(batch).all()) for batch in batches):
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
         raise SanpError("the images to set the budget on hold NaN or infinity: give others")
-    with explained(network, batches[0], None), evaluating(network):
+    told = explained(network, batches[0], None) if isinstance(batches[0], Tensor) else nullcontext()
+    with told, evaluating(network):
         tried = _bisect(cost_at, share, start, steps)
         near = min(tried, key=lambda level: abs(tried[level] - share))
         same = any(isinstance(layer.spm.binarize, TopK) for layer in network.layers.values())  # in every layer

@@ -116,7 +116,8 @@ class GatedNetwork(nn.Module):
     def set_budget(self, budget: object, images: Tensor | Iterable[Any]) -> float:
         """Moves the decision thresholds until the mean cost on these images is the budget; gives the share reached.
 
-        ``images`` is a tensor or batches of one (labels beside them are ignored). An untrained network is first given
+        ``images`` is a tensor or batches of one (labels beside them are ignored); for a network of several inputs,
+        batches that are tuples of them, or dictionaries of keywords. An untrained network is first given
         random saliencies, so that the wanted density can be had for a benchmark.
         """
         share = self.share(budget)
