@@ -155,6 +155,14 @@ def test_a_torch_stretch_that_counts_samples_leaves_the_rest_native(name: str) -
         assert error(fast(batch), network(batch).detach()) < 1e-5
 
 
+def test_an_input_that_has_no_row_for_each_sample_runs_in_torch() -> None:
+    net = Net(lambda n, x, weights, much: much * n.h(n.a(x)) * weights, a=block(3, 8), h=head(8)).eval()
+    weights, much = torch.rand(4), torch.tensor(2.0)
+    fast = sanp.compile(net, (IMAGES[:1], weights, much))
+    assert torch.equal(fast(IMAGES, weights, much), net(IMAGES, weights, much))
+    assert fast.plan.rows[0].why == "inputs without a row for each sample"
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_network_of_another_precision_runs_in_torch(dtype: torch.dtype) -> None:
     net, images = nn.Sequential(block(3, 8), head(8)).eval().to(dtype), IMAGES.to(dtype)

@@ -11,8 +11,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 from sanp.checked import check_network
 from sanp.copy_network import copy_of
 from sanp.engine.agreement import agree, check_batches, near_ties
+from sanp.engine.arguments import in_order
 from sanp.engine.batch_size import for_any_batch
-from sanp.engine.engine import Engine, NativeStep, TorchStep, in_order
+from sanp.engine.engine import Engine, NativeStep, TorchStep
 from sanp.engine.gates import Unsupported
 from sanp.engine.library import ALGORITHMS, Unavailable, load
 from sanp.engine.lowering import Lowering

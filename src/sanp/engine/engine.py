@@ -1,6 +1,5 @@
 """The compiled network: a list of native and torch steps behind one call."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from sanp.engine.arguments import as_arguments, bound
 from sanp.engine.batch_size import Count, Tiled
 from sanp.engine.library import NativeProgram
 from sanp.engine.plan import Plan
@@ -84,7 +84,8 @@ class Engine:
         self.plan = plan
         self._reference = reference
         self._steps = tuple(steps)
-        self._inputs, self._example = tuple(inputs), bound(reference, *as_arguments(example))
+        shapes = tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, Tensor) else leaf, example)
+        self._inputs, self._example = tuple(inputs), bound(reference, *as_arguments(shapes))
         self._leaves = [leaf for leaf in tree_leaves(self._example) if isinstance(leaf, Tensor)]
         self._one = isinstance(example, Tensor)
         self._outputs, self._structure = tuple(outputs), structure
@@ -112,7 +113,7 @@ class Engine:
         if suspect:
             # Zero times NaN or infinity is not zero, so for these samples every channel has to be computed.
             if any(result.dim() == 0 or len(result) != batch for result in results):
-                return tree_map(lambda leaf: back(leaf), self._in_torch(args, kwargs, None))
+                return tree_map(back, self._in_torch(args, kwargs, None))
             rows = torch.tensor(sorted(suspect))
             for result, exact in zip(results, tree_leaves(self._in_torch(args, kwargs, rows)), strict=True):
                 result[rows] = exact
@@ -147,7 +148,7 @@ class Engine:
                     f"an input of shape {tuple(tensor.shape)} was given: wanted is (N, {wanted}), as the example_input "
                     "was; compile again with an example of the new size"
                 )
-        if len({len(tensor) for tensor in tensors if tensor.dim()}) > 1:
+        if self._steps and len({len(tensor) for tensor in tensors}) > 1:
             raise SanpError(f"inputs of batch sizes {[len(t) for t in tensors]} were given: all must have the same")
         return tensors, wants_numpy
 
@@ -173,49 +174,6 @@ class Engine:
                 )
             leaves += tensors
         return leaves
-
-
-def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An example as arguments and keywords: a tuple is its arguments, a dict its keywords, all else its one input."""
-    if isinstance(example, tuple):
-        return example, {}
-    return ((), example) if isinstance(example, dict) else ((example,), {})
-
-
-def in_order(network: nn.Module, example: Any) -> Any:
-    """An example whose tensors come in the order of the network's own arguments."""
-    if not isinstance(example, dict):
-        return _sorted(example)
-    keywords = {name: _sorted(example[name]) for name in bound(network, (), example) if name in example}
-    return keywords | {name: _sorted(value) for name, value in sorted(example.items()) if name not in keywords}
-
-
-def bound(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """All arguments by name, those left out too, in the order of the network's own forward."""
-    try:
-        found = _signature(network).bind(*args, **kwargs)
-    except TypeError as error:
-        raise SanpError(f"the arguments do not fit ({error}): call the compiled network like the network") from error
-    found.apply_defaults()
-    return {name: _sorted(value) for name, value in found.arguments.items()}
-
-
-def _sorted(value: Any) -> Any:
-    """The same with its dictionaries sorted: the order in which one was filled means nothing."""
-    if type(value) is dict:
-        return {key: _sorted(value[key]) for key in sorted(value, key=str)}
-    return type(value)(map(_sorted, value)) if type(value) in (list, tuple) else value
-
-
-def _signature(network: nn.Module) -> inspect.Signature:
-    """Of the forward, or of that inside where a wrapper passes everything on."""
-    anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    while True:
-        found = inspect.signature(network.forward)
-        inner = getattr(network, "net", None)
-        if not isinstance(inner, nn.Module) or any(p.kind not in anything for p in found.parameters.values()):
-            return found
-        network = inner
 
 
 def _as_tensor(leaf: Any, dtype: torch.dtype) -> Tensor:
