@@ -31,13 +31,17 @@ __all__ = [
 ]
 
 
-def call_with(network: nn.Module, example: Any) -> Any:
-    """Calls the network with an example: a tuple is its arguments, a dict its keywords, anything else its one input."""
+def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An example as arguments and keywords: a tuple is its arguments, a dict its keywords, all else its one input."""
     if isinstance(example, tuple):
-        return network(*example)
-    if isinstance(example, dict):
-        return network(**example)
-    return network(example)
+        return example, {}
+    return ((), example) if isinstance(example, dict) else ((example,), {})
+
+
+def call_with(network: nn.Module, example: Any) -> Any:
+    """Calls the network with an example."""
+    args, kwargs = as_arguments(example)
+    return network(*args, **kwargs)
 
 
 def tensors_in(tree: Any, depth: int = 3) -> list[Tensor]:

@@ -8,13 +8,6 @@ from torch import nn
 from sanp.errors import SanpError
 
 
-def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An example as arguments and keywords: a tuple is its arguments, a dict its keywords, all else its one input."""
-    if isinstance(example, tuple):
-        return example, {}
-    return ((), example) if isinstance(example, dict) else ((example,), {})
-
-
 def in_order(network: nn.Module, example: Any) -> Any:
     """An example whose tensors come in the order of the network's own arguments."""
     if not isinstance(example, dict):

@@ -112,11 +112,11 @@ class _Builder:
         if not self.apart:
             raise Unsupported("inputs without a row for each sample")
         segments = cut(self.seen)
+        if all(lowering is None for _, lowering in segments):
+            raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         if any(lowering is None for _, lowering in segments):
             more = trace(self.reference, _repeated(self.example, _BATCH + 1))
             self.sized = for_any_batch(self.seen.nodes, more.nodes, _BATCH, _BATCH + 1)
-        if all(lowering is None for _, lowering in segments):
-            raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         for winograd in (True, False):
             try:
                 engine = self._assemble(segments, winograd=winograd)

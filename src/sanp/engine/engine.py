@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from sanp.engine.arguments import as_arguments, bound
+from sanp.engine.arguments import bound
 from sanp.engine.batch_size import Count, Tiled
 from sanp.engine.library import NativeProgram
 from sanp.engine.plan import Plan
 from sanp.errors import SanpError
-from sanp.trace import Node, Value
+from sanp.trace import Node, Value, as_arguments
 
 Values = dict[Value, Tensor]
 
@@ -127,7 +127,7 @@ class Engine:
         def given(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor | np.ndarray):
                 return leaf
-            tensor = torch.from_numpy(np.ascontiguousarray(leaf)) if isinstance(leaf, np.ndarray) else leaf
+            tensor = _from_numpy(leaf)
             return tensor.contiguous() if rows is None or tensor.dim() == 0 else tensor[rows]
 
         args, kwargs = tree_map(given, (args, kwargs))
@@ -176,8 +176,13 @@ class Engine:
         return leaves
 
 
+def _from_numpy(leaf: Any) -> Tensor:
+    tensor: Tensor = torch.from_numpy(np.ascontiguousarray(leaf)) if isinstance(leaf, np.ndarray) else leaf.detach()
+    return tensor
+
+
 def _as_tensor(leaf: Any, dtype: torch.dtype) -> Tensor:
-    tensor = torch.from_numpy(np.ascontiguousarray(leaf)) if isinstance(leaf, np.ndarray) else leaf.detach()
+    tensor = _from_numpy(leaf)
     if tensor.device.type != "cpu":
         raise SanpError(f"an input on {tensor.device} was given: a compiled network runs on the CPU; use x.cpu()")
     if tensor.layout != torch.strided:
