@@ -85,23 +85,32 @@ def scaling(name: str, batch: int, threads: int, seconds: float) -> dict[str, fl
     """How much faster several threads are than one: the engine, and ONNX Runtime on the same machine.
 
     Each is timed by itself, for others' threads go on spinning after their call and would take a core from the next.
+    Last, threads that have an image each and wait for nobody: what the machine gives at the time.
     """
     net, images = network(name)
     gated = sanp.gate(net, images[:1]).eval()
     gated.set_budget(0.33, images)
+
+    def engine(net: nn.Module, x: Tensor, count: int) -> Call:
+        fast = compile(net, x[:4], threads=count)
+        return lambda: fast(x)
+
+    def runtime(net: nn.Module, x: Tensor, count: int) -> Call:
+        return dense_calls(net, x, images, threads=count, wanted=("ONNX Runtime",))[0]["ONNX Runtime"]
+
     x = images[:batch].contiguous()
+    cases = {
+        "engine, dense": (engine, net, x, x),
+        "engine, 67% pruned": (engine, gated, x, x),
+        "ONNX Runtime": (runtime, net, x, x),
+        "an image each": (engine, gated, images[:1], images[:threads]),
+    }
     gains = {}
-    for what in ("engine, dense", "engine, 67% pruned", "ONNX Runtime"):
-        calls: dict[str, Call] = {}
-        for count in (1, threads):
-            if what == "ONNX Runtime":
-                calls[str(count)] = dense_calls(net, x, images, threads=count, wanted=(what,))[0][what]
-            else:
-                fast = compile(net if what == "engine, dense" else gated, x[:4], threads=count)
-                calls[str(count)] = lambda fast=fast: fast(x)
+    for what, (make, run, few, many) in cases.items():
+        calls = {"one": make(run, few, 1), "several": make(run, many, threads)}
         with torch.no_grad():
             times = medians(calls, seconds * len(calls), time.perf_counter)
-        gains[what] = round(times["1"] / times[str(threads)], 3)
+        gains[what] = round(times["one"] / len(few) * len(many) / times["several"], 3)
     return gains
 
 
