@@ -49,7 +49,7 @@ def test_saliencies_are_float32_under_autocast() -> None:
 
 
 def test_standardizing_uses_the_batch_in_training_and_running_statistics_afterwards() -> None:
-    layer = Standardize(1, momentum=1.0)
+    layer = Standardize(1, centre=0.0, momentum=1.0)
     d = torch.tensor([[1.0], [3.0]])
     assert torch.allclose(layer(d), torch.tensor([[-1.0], [1.0]]), atol=1e-5)  # mean 2, deviation 1
     layer.eval()
@@ -57,6 +57,12 @@ def test_standardizing_uses_the_batch_in_training_and_running_statistics_afterwa
     assert torch.allclose(layer(torch.tensor([[4.0]])), torch.tensor([[2.0 / 2**0.5]]))
     layer.train()
     assert torch.isfinite(layer(torch.tensor([[4.0]]))).all()  # a batch of one uses the running statistics
+
+
+def test_standardized_descriptors_vary_around_the_centre() -> None:
+    layer = Standardize(2, centre=1.5)
+    d = torch.tensor([[1.0, -4.0], [3.0, 4.0]])
+    assert torch.allclose(layer(d), torch.tensor([[0.5, 0.5], [2.5, 2.5]]), atol=1e-5)
 
 
 def test_static_saliencies_are_the_same_for_every_image() -> None:

@@ -194,7 +194,8 @@ def _origin(gates: dict[str, Any], path: Any) -> Origin:
         if keys is not None and shapes and len(keys) != len(shapes):
             raise SanpError(f"{path}: the header has {len(keys)} input_keys for {len(shapes)} input_shapes")
         skip = tuple(map(str, gates["skip"]))
-        spm = SPMConfig(**{"most": None, **gates["spm"]})  # older files have no bound, and compute what they did
+        before = {"most": None, "centre": 0.0}  # older files do not say, and compute what they did
+        spm = SPMConfig(**{**before, **gates["spm"]})
         return Origin(spm, skip, bool(gates["shortcuts"]), shapes, keys, str(gates["method"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise SanpError(f"{path}: the header's gates are damaged ({type(error).__name__}: {error})") from error

@@ -110,10 +110,11 @@ class _Standardized(nn.Module):
         super().__init__()
         self.register_buffer("mean", fitted.mean)
         self.register_buffer("scale", (fitted.var + fitted.eps).rsqrt())
+        self.centre = fitted.centre
 
     def forward(self, d: Tensor) -> Tensor:  # (N, C_in) -> (N, C_in)
-        """(d - mean) / deviation"""
-        result: Tensor = (d - self.mean) * self.scale
+        """(d - mean) / deviation + centre"""
+        result: Tensor = (d - self.mean) * self.scale + self.centre
         return result
 
 

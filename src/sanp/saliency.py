@@ -41,25 +41,27 @@ class _Mean(torch.autograd.Function):
 
 
 class Standardize(nn.Module):
-    """Subtracts each descriptor's mean over images and divides by its deviation; folds into W1 afterwards.
+    """Gives each descriptor a deviation of 1 over the images, around ``centre``; folds into W1 afterwards.
 
     The descriptor of ReLU outputs varies little beside its mean, so that without this the bias decides alone and
-    gates come out the same for every image (docs/log.md).
+    gates come out the same for every image. Around 0 the opposite: hardly anything but what differs between images
+    can close a channel, and gates move faster than a network can follow in few steps (docs/log.md).
     """
 
     mean: Tensor
     var: Tensor
 
-    def __init__(self, size: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+    def __init__(self, size: int, *, centre: float, momentum: float = 0.1, eps: float = 1e-5) -> None:
         super().__init__()
-        self.momentum, self.eps = momentum, eps
+        self.centre, self.momentum, self.eps = centre, momentum, eps
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("var", torch.ones(size))
 
     def forward(self, d: Tensor) -> Tensor:  # (N, C_in) -> (N, C_in)
         """Batch statistics while training on more than one image, running statistics otherwise."""
         use_batch = self.training and len(d) > 1
-        return F.batch_norm(d, self.mean, self.var, training=use_batch, momentum=self.momentum, eps=self.eps)
+        z = F.batch_norm(d, self.mean, self.var, training=use_batch, momentum=self.momentum, eps=self.eps)
+        return z + self.centre
 
 
 class PredictedSaliency(nn.Module):
@@ -78,10 +80,11 @@ class PredictedSaliency(nn.Module):
         bias: float | None,
         start: float,
         standardize: bool,
+        centre: float = 0.0,
     ) -> None:
         super().__init__()
         hidden = max(1, out_channels // reduction)
-        self.standardize = Standardize(in_channels) if standardize else nn.Identity()
+        self.standardize = Standardize(in_channels, centre=centre) if standardize else nn.Identity()
         self.w1 = nn.Linear(in_channels, hidden, bias=False)
         self.w2 = nn.Linear(hidden, out_channels, bias=bias is not None)
         with torch.no_grad():

@@ -26,7 +26,9 @@ class SPMConfig:
     start: float = 0.0
     """scale of W2 at the start; at 0 with a bias of 1, inserting the modules does not change the network"""
     standardize: bool = True
-    """subtract each descriptor's mean over images and divide by its deviation, so that the image can decide"""
+    """give each descriptor a mean of ``centre`` and a deviation of 1 over the images, so that the image can decide"""
+    centre: float = 1.0
+    """the mean of standardised descriptors: the larger, the more of a saliency is the same for all images"""
     noise: float = 0.1
     """deviation of the Gaussian noise on saliencies in training (paper: 1)"""
     soft_share: float = 0.2
@@ -137,6 +139,7 @@ def predicted_saliency(in_channels: int, out_channels: int, config: SPMConfig) -
         bias=config.bias,
         start=config.start,
         standardize=config.standardize,
+        centre=config.centre,
     )
 
 

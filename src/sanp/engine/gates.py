@@ -71,7 +71,7 @@ def _saliency(module: nn.Module) -> tuple[int, Floats, Floats, Floats, Floats]:
     if isinstance(module.standardize, Standardize):
         scale = (module.standardize.var.double() + module.standardize.eps).rsqrt()
         w1 = w1 * scale
-        b1 = -(w1 @ module.standardize.mean.double())
+        b1 = w1 @ (module.standardize.centre / scale - module.standardize.mean.double())
     elif not isinstance(module.standardize, nn.Identity):
         raise Unsupported(f"the standardisation {type(module.standardize).__name__}")
     w2 = module.w2
