@@ -58,8 +58,10 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "static": {"method": "static"},
     "fixed_k": {"method": "fixed_k"},
     "fbs": {"method": "fbs"},
-    "sanp-hard-gates": {"fit": {"settle": 1.0}},
     "sanp-plain-descriptors": {"spm": {"standardize": False}},
+    "sanp-centre-0": {"spm": {"centre": 0.0}},
+    "sanp-centre-0-hard-gates": {"spm": {"centre": 0.0}, "fit": {"settle": 1.0}},
+    "fixed_k-centre-0": {"method": "fixed_k", "spm": {"centre": 0.0}},
 }
 
 

@@ -93,7 +93,8 @@ def test_every_contender_runs_once_a_seed_from_one_dense_network(
         assert (line["depends_deeper_half"] == 0) or line["name"] != "static"
     plain = [line["name"] for line in lines if not line["config"]["spm"]["standardize"]]
     assert plain == 2 * ["sanp-plain-descriptors"]
-    assert {line["config"]["fit"]["settle"] for line in lines if line["name"] == "sanp-hard-gates"} == {1.0}
+    assert {line["config"]["fit"]["settle"] for line in lines if line["name"].endswith("hard-gates")} == {1.0}
+    assert {line["config"]["spm"]["centre"] for line in lines if "centre-0" in line["name"]} == {0.0}
 
 
 def test_the_table_has_means_and_spreads(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from sanp.methods.forms import describe, rebuild
 from sanp.methods.method import Gating
 from sanp.network import GatedNetwork, Origin
 from sanp.record import unwrapped
-from sanp.spm import SPM, SPMConfig
+from sanp.spm import BEFORE, SPM, SPMConfig
 
 FORMAT = 1
 KEY = "sanp"
@@ -194,8 +194,7 @@ def _origin(gates: dict[str, Any], path: Any) -> Origin:
         if keys is not None and shapes and len(keys) != len(shapes):
             raise SanpError(f"{path}: the header has {len(keys)} input_keys for {len(shapes)} input_shapes")
         skip = tuple(map(str, gates["skip"]))
-        before = {"most": None, "centre": 0.0}  # older files do not say, and compute what they did
-        spm = SPMConfig(**{**before, **gates["spm"]})
+        spm = SPMConfig(**{**BEFORE, **gates["spm"]})
         return Origin(spm, skip, bool(gates["shortcuts"]), shapes, keys, str(gates["method"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise SanpError(f"{path}: the header's gates are damaged ({type(error).__name__}: {error})") from error

@@ -35,8 +35,9 @@ from sanp.memory import keep_freed_memory
 from sanp.nonfinite import NotFinite, bad_parameter
 from sanp.pretrained import weights_named
 from sanp.progress_log import ProgressLog
-from sanp.recipe import Recipe, make_recipe, read_recipe
+from sanp.recipe import Recipe, make_recipe, merge, read_recipe
 from sanp.resume import Interrupted, Position, Saved
+from sanp.spm import BEFORE
 from sanp.stages import Progress, Stage
 
 Watch = Callable[[Progress], None]
@@ -95,7 +96,7 @@ def read_run(folder: Path) -> Recipe:
     config = folder / CONFIG
     if not config.is_file():
         raise SanpError(f"{folder} is not a run folder (no config.toml): give the folder that sanp train made")
-    return make_recipe(read_recipe(config), str(config))
+    return make_recipe(merge({"spm": BEFORE}, read_recipe(config)), str(config))
 
 
 class Shape(Protocol):

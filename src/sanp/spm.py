@@ -58,6 +58,10 @@ class SPMConfig:
             raise SanpError(f"group {self.group} must be at least 1: it is a number of channels")
 
 
+BEFORE: dict[str, float | None] = {"most": None, "centre": 0.0}
+"""Settings that older files and runs do not name, as they were then."""
+
+
 class SPM(nn.Module):
     """A saliency and a binarizer, composed; ``threshold`` moves the decision (0 as trained, see ``set_budget``)."""
 
