@@ -118,9 +118,9 @@ static void direct(const Conv& c, const Map& in, const Outputs& out, Scratch scr
       band.in_count = in_end - in_begin;
       band.in_channel = local;
       const int rows = band_rows(w, at_least(band.in_count, 1), by_rows ? share.size : 1, in_place);
-      for (int y = 0, n = 0; y < w.out_height; y += rows, n++) {
-        if (by_rows && n % share.size != share.rank) continue;
-        const int here = at_most(rows, w.out_height - y);
+      const int top = by_rows ? share.from(w.out_height) : 0, bottom = by_rows ? share.to(w.out_height) : w.out_height;
+      for (int y = top; y < bottom; y += rows) {
+        const int here = at_most(rows, bottom - y);
         band.first_pixel = y * w.out_width;
         band.pixels = here * w.out_width;
         if (in_place) {

@@ -106,9 +106,9 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
   float* sums = spectrum + plan.input;
   float* pixels = sums + plan.sums;
   const int from = by_rows ? 0 : share.from(out.count), to = by_rows ? out.count : share.to(out.count);
-  for (int first = 0, n = 0; first < t.out_height; first += rows, n++) {
-    if (by_rows && n % share.size != share.rank) continue;
-    const int here = at_most(rows, t.out_height - first), tiles = padded(here * t.out_width);
+  const int top = by_rows ? share.from(t.out_height) : 0, bottom = by_rows ? share.to(t.out_height) : t.out_height;
+  for (int first = top; first < bottom; first += rows) {
+    const int here = at_most(rows, bottom - first), tiles = padded(here * t.out_width);
     const TileBand band{first, here, tiles};
     const TileInput input = tile_input<Q>(t, here);
     place_tiles<Q>(t, input, tiles, room, at);
