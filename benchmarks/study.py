@@ -36,8 +36,6 @@ SETTING: dict[str, Any] = {
     "test_every": 0,
     "fit": dict(zip(EPOCHS, (8, 1, 4), strict=True)),
 }
-# The rows of this study were made with two settings that `quick` has given up since.
-BEFORE = {"spm": {"centre": 0.0}, "fit": {"settle": 0.3}}
 SHORT = "--data digits --backbone m_cifarnet --limit 720 --batch-size 16 --test-every 0 --epochs 4,1,3".split()
 QUOTED = {
     "budgets": ROOT / "README.md",
@@ -60,11 +58,11 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "static": {"method": "static"},
     "fixed_k": {"method": "fixed_k"},
     "fbs": {"method": "fbs"},
-    "sanp-centre-0": {"spm": {"centre": 0.0}},
-    "sanp-centre-0-soft-gates": {"spm": {"centre": 0.0}, "fit": {"settle": 0.3}},
-    "sanp-plain-descriptors-soft-gates": {"spm": {"standardize": False}, "fit": {"settle": 0.3}},
+    "sanp-hard-gates": {"fit": {"settle": 1.0}},
+    "sanp-plain-descriptors": {"spm": {"standardize": False}},
+    "sanp-centre-1-hard-gates": {"spm": {"centre": 1.0}, "fit": {"settle": 1.0}},
     "static-hard-gates": {"method": "static", "fit": {"settle": 1.0}},
-    "fixed_k-centre-0": {"method": "fixed_k", "spm": {"centre": 0.0}},
+    "fixed_k-centre-1": {"method": "fixed_k", "spm": {"centre": 1.0}},
 }
 
 
@@ -91,8 +89,7 @@ def study_settings(study: str, folder: Path, results: Path, done: set[str]) -> N
         if name in done:
             continue
         start = {"pretrained": str(dense)} if dense.exists() else {}
-        below = merge(SETTING, BEFORE) if study == "deviations" else SETTING
-        recipe = make_recipe(merge(merge(below, settings), start))
+        recipe = make_recipe(merge(merge(SETTING, settings), start))
         began = time.monotonic()
         finished = train(recipe, folder / study / name)
         append(results, result_line(name, finished.folder, time.monotonic() - began))

@@ -92,11 +92,10 @@ def test_every_contender_runs_once_a_seed_from_one_dense_network(
         assert 0 <= line["depends_deeper_half"] <= line["sometimes_deeper_half"]  # 1 to 99 % is the stricter claim
         assert (line["depends_deeper_half"] == 0) or line["name"] != "static"
     plain = [line["name"] for line in lines if not line["config"]["spm"]["standardize"]]
-    assert plain == 2 * ["sanp-plain-descriptors-soft-gates"]
-    settle = {"soft": 0.3, "hard": 1.0}
+    assert plain == 2 * ["sanp-plain-descriptors"]
     for line in lines:
-        assert line["config"]["fit"]["settle"] == settle.get(line["name"].removesuffix("-gates").rpartition("-")[2])
-    assert {line["config"]["spm"]["centre"] for line in lines if "centre-0" in line["name"]} == {0.0}
+        assert (line["config"]["fit"]["settle"] == 1) == line["name"].endswith("hard-gates")
+        assert line["config"]["spm"]["centre"] == ("centre-1" in line["name"])
 
 
 def test_the_table_has_means_and_spreads(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import sanp
 from sanp import stopwatch
-from sanp.paper_tables import PAPER, TABLES, readme_table, results_page
+from sanp.paper_tables import PAPER, TABLES, model, readme_table, results_page
 from sanp.reproduce import Scope, check_pages, reproduce, select, write_pages
 from sanp.results import append, filled, read
 from tests import tiny_run
@@ -153,6 +153,11 @@ def line(name: str, error: float, images: int | None = None, epochs: tuple[int, 
     flops = {"flops": share * 174.5e6, "paper_flops": share * 174.5e6, "dense_flops": 174.5e6, "pruned": 1 - share}
     run = {"data": "cifar10", "backbone": backbone, "method": method, "seed": 0}
     return {"name": name, "error": error, "images": images, "epochs": list(epochs), **run, **flops}
+
+
+@pytest.mark.parametrize("end, shown", [("", "SANP"), ("-50", "SANP"), ("-hard-gates", "SANP, hard gates")])
+def test_a_row_of_other_settings_says_so(end: str, shown: str) -> None:
+    assert model({**line("methods/m_cifarnet-sanp", 0.1), "name": f"methods/m_cifarnet-sanp{end}"}) == shown
 
 
 def test_the_readme_s_table_prefers_whole_runs_and_marks_short_ones(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def joint_stage(gated: GatedNetwork, task: Task) -> Stage:
         Format(task.teacher, config.precision)
 
     def step_loss(x: Tensor, y: Any, progress: float) -> Outcome:
-        if config.settle is None or progress >= 1 - config.settle:
+        if progress >= 1 - config.settle:
             set_hashing(gated, noise=0.0, soft_share=0.0)
         with record(gated) as gates:
             output = gated(x)

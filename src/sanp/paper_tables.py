@@ -114,7 +114,13 @@ def _joined(cells: list[str]) -> str:
 
 
 def _names(line: Line) -> tuple[str, str]:
-    return shown(line["backbone"]), shown(line["method"])
+    return shown(line["backbone"]), model(line)
+
+
+def model(line: Line) -> str:
+    """The method as the paper writes it, and what the row's name adds where its settings are not the defaults."""
+    own = line["name"].partition(f"{line['backbone']}-{line['method']}-")[2]
+    return shown(line["method"]) + (f", {own.replace('-', ' ')}" if own and not own.isdigit() else "")
 
 
 def _measured(line: Line) -> tuple[str, str, str]:

@@ -44,8 +44,8 @@ class Standardize(nn.Module):
     """Gives each descriptor a deviation of 1 over the images, around ``centre``; folds into W1 afterwards.
 
     The descriptor of ReLU outputs varies little beside its mean, so that without this the bias decides alone and
-    gates come out the same for every image. Around 0 the opposite: hardly anything but what differs between images
-    can close a channel, and gates move faster than a network can follow in few steps (docs/log.md).
+    gates come out the same for every image. Around 0 most of a saliency is what differs between images; around 1 more
+    of it is common to them, which a few hundred steps learn better (docs/log.md).
     """
 
     mean: Tensor

@@ -27,8 +27,8 @@ class SPMConfig:
     """scale of W2 at the start; at 0 with a bias of 1, inserting the modules does not change the network"""
     standardize: bool = True
     """give each descriptor a mean of ``centre`` and a deviation of 1 over the images, so that the image can decide"""
-    centre: float = 1.0
-    """the mean of standardised descriptors: the larger, the more of a saliency is the same for all images"""
+    centre: float = 0.0
+    """the mean of standardised descriptors: at 1 less of a saliency depends on the image, and few steps go further"""
     noise: float = 0.1
     """deviation of the Gaussian noise on saliencies in training (paper: 1)"""
     soft_share: float = 0.2
@@ -58,7 +58,7 @@ class SPMConfig:
             raise SanpError(f"group {self.group} must be at least 1: it is a number of channels")
 
 
-BEFORE: dict[str, float | None] = {"most": None, "centre": 0.0}
+BEFORE: dict[str, float | None] = {"most": None}
 """Settings that older files and runs do not name, as they were then."""
 
 

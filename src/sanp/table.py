@@ -28,14 +28,12 @@ NAMES = {
     "d2nn": "D2NN",
     "dense": "Unpruned",
 }
+"""as the paper writes them"""
 
 
 def shown(name: str) -> str:
     """A backbone or method as tables name it; one that the paper does not have by its own name."""
     return NAMES.get(name, name)
-
-
-"""as the paper writes them"""
 
 
 @dataclass(frozen=True, kw_only=True)

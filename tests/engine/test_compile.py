@@ -83,7 +83,13 @@ def test_networks_of_many_styles_give_the_same_outputs(name: str, gated: bool) -
 
 @pytest.mark.parametrize(
     "config",
-    [SPMConfig(group=4), SPMConfig(bias=None, standardize=False), SPMConfig(reduction=64), SPMConfig(most=0.3)],
+    [
+        SPMConfig(group=4),
+        SPMConfig(bias=None, standardize=False),
+        SPMConfig(reduction=64),
+        SPMConfig(most=0.3),
+        SPMConfig(centre=1.5),
+    ],
 )
 def test_every_setting_of_the_gates_gives_the_same_outputs(config: SPMConfig) -> None:
     make, shape = EXAMPLES["residual"]

@@ -4,22 +4,11 @@ import pytest
 import torch
 
 import sanp
-from sanp.binarize import SemanticHashing
 from sanp.config import FitConfig
 from sanp.fit import Task
 from sanp.methods.static import RATE, Static, make_spm
 from sanp.spm import SPMConfig
 from tests.conftest import SmallNet
-
-
-@pytest.mark.parametrize("given, noisy", [(None, 12), (1.0, 0), (0.5, 8)])
-def test_constant_gates_see_noise_until_they_settle(given: float | None, noisy: int) -> None:
-    loader = [(torch.randn(8, 3, 8, 8), torch.zeros(8, dtype=torch.long)) for _ in range(16)]
-    config = FitConfig(warmup_epochs=0, joint_epochs=1, settle=given, precision="fp32")
-    stage = next(Static().stages(SmallNet(), Task(loader=loader, budget="50%", config=config)))
-    hashing = next(module for module in stage.net.modules() if isinstance(module, SemanticHashing))
-    noises = [hashing.noise for _ in stage.run()]
-    assert noises == [0.1] * noisy + [0.0] * (16 - noisy)
 
 
 @pytest.mark.parametrize("given, used", [(None, RATE), (0.007, 0.007)])

@@ -27,11 +27,6 @@ RATE = 0.01
 all the way from 1 to 0, and the noise of the task's gradient leaves a third of Adam's step."""
 
 
-SETTLE = 0.3
-"""The last share of the joint stage without noise and soft gates, where none is given: unlike SANP it needs them before
-(27.6 instead of 23.4 % error without, results/adaptiveness.jsonl)."""
-
-
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     """SANP's module with the descriptor replaced by a constant."""
     saliency = StaticSaliency(
@@ -53,10 +48,8 @@ class Static(GatingMethod):
         return make_spm
 
     def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
-        """SANP's stages, with a rate and noise of its own."""
-        given = task.config
-        settle = SETTLE if given.settle is None else given.settle
-        config = replace(given, spm_lr=given.spm_lr or RATE, settle=settle)
+        """SANP's stages at a rate of its own."""
+        config = replace(task.config, spm_lr=task.config.spm_lr or RATE)
         yield from super().train(gated, replace(task, config=config), share)
 
     def finished(self, gated: GatedNetwork, net: nn.Module, example: Tensor) -> nn.Module:

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sanp.evaluate import LayerReport
-from sanp.paper_tables import TABLES, latest, length
+from sanp.paper_tables import TABLES, latest, length, model
 from sanp.report.channels import NO_TICKS, in_order
 from sanp.report.chart import BLUE, GREEN, MARGIN, ORANGE, PINK, SCALE, Chart, axis_names, blank
 from sanp.report.layers import types
@@ -142,7 +142,7 @@ def accuracy_against_flops(lines: list[Line]) -> list[Chart]:
             continue
         points = [
             Point(
-                name=f"{shown(line['method'])} {line['kept']:.0%}",
+                name=f"{model(line)} {line['kept']:.0%}",
                 flops=line["flops"],
                 accuracy=1 - line["error"],
                 dense_flops=line["dense_flops"],
@@ -173,9 +173,7 @@ def of(line: Line) -> str:
 
 def about(line: Line) -> str:
     """How a line's network came to be."""
-    return (
-        f"{shown(line['method'])} at {line['kept']:.1%} of the FLOPs, error {line['error']:.2%}, epochs {length(line)}"
-    )
+    return f"{model(line)} at {line['kept']:.1%} of the FLOPs, error {line['error']:.2%}, epochs {length(line)}"
 
 
 CHARTS: dict[str, Callable[[list[Line]], list[Chart]]] = {
