@@ -12,12 +12,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "sanp" / "engine" / "native"
 FLAGS = "-std=c++17 -O1 -g1 -fPIC -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wno-psabi".split()
-KERNELS = {"plain": [], "avx2": ["-mavx2", "-mfma"], "wide": ["-mavx2", "-mfma"]}
+KERNELS = {"plain": [], "avx2": ["-mavx2", "-mfma"], "wide": ["-mavx2", "-mfma"]}  # wide: sixteen lanes of AVX2
+if "avx512dq" in Path("/proc/cpuinfo").read_text():
+    KERNELS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"]
 
 
 def build(folder: Path) -> Path:
     """The instrumented library."""
-    defines = ["-DSANP_WITH_AVX2", "-DSANP_WITH_WIDE"]
+    defines = [f"-DSANP_WITH_{name.upper()}" for name in KERNELS]
     units = [(source.stem, []) for source in NATIVE.glob("*.cpp") if not source.stem.startswith("kernels_")]
     units += [(f"kernels_{name}", flags) for name, flags in KERNELS.items()]
     jobs = [
