@@ -167,6 +167,8 @@ def test_the_readme_s_table_prefers_whole_runs_and_marks_short_ones(tmp_path: Pa
     append(tmp_path / "table1.jsonl", line("table1/vgg19-sanp", 0.75, 10_000, (2, 1, 1)))
     append(tmp_path / "table1.jsonl", line("table1/m_cifarnet-sanp", 0.6, 10_000, (1, 1, 1)))
     append(tmp_path / "table1.jsonl", line("table1/m_cifarnet-sanp", 0.0899))
+    other = {**line("methods/m_cifarnet-sanp", 0.07), "name": "methods/m_cifarnet-sanp-hard-gates"}
+    append(tmp_path / "methods.jsonl", other)  # of other settings: on the results page, not here
     assert readme_table(tmp_path).splitlines()[2:] == [
         "| M-CifarNet | Unpruned | 8.12 | 174.5 |  | 16 | 8.63 | 174.3 |  |",
         "| M-CifarNet | SANP | 8.99 | 43.6 | 75.0 | 16 + 12 | 9.41 | 39.3 | 77.5 |",
