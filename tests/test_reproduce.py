@@ -160,6 +160,14 @@ def test_a_row_of_other_settings_says_so(end: str, shown: str) -> None:
     assert model({**line("methods/m_cifarnet-sanp", 0.1), "name": f"methods/m_cifarnet-sanp{end}"}) == shown
 
 
+def test_a_row_of_other_settings_is_on_the_results_page_and_not_in_the_readme(tmp_path: Path) -> None:
+    other = {**line("methods/m_cifarnet-sanp", 0.07), "name": "methods/m_cifarnet-sanp-hard-gates"}
+    for found in (line("methods/m_cifarnet-sanp", 0.09), other):
+        append(tmp_path / "methods.jsonl", found)
+    assert "| 9.00 |" in readme_table(tmp_path) and "| 7.00 |" not in readme_table(tmp_path)
+    assert "| M-CifarNet | SANP, hard gates |" in results_page(tmp_path)
+
+
 def test_the_readme_s_table_prefers_whole_runs_and_marks_short_ones(tmp_path: Path) -> None:
     assert "No run is finished yet" in readme_table(tmp_path)
     append(tmp_path / "dense.jsonl", line("cifar10-vgg19-dense", 0.7, 10_000, (2, 0, 0)))
@@ -167,8 +175,6 @@ def test_the_readme_s_table_prefers_whole_runs_and_marks_short_ones(tmp_path: Pa
     append(tmp_path / "table1.jsonl", line("table1/vgg19-sanp", 0.75, 10_000, (2, 1, 1)))
     append(tmp_path / "table1.jsonl", line("table1/m_cifarnet-sanp", 0.6, 10_000, (1, 1, 1)))
     append(tmp_path / "table1.jsonl", line("table1/m_cifarnet-sanp", 0.0899))
-    other = {**line("methods/m_cifarnet-sanp", 0.07), "name": "methods/m_cifarnet-sanp-hard-gates"}
-    append(tmp_path / "methods.jsonl", other)  # of other settings: on the results page, not here
     assert readme_table(tmp_path).splitlines()[2:] == [
         "| M-CifarNet | Unpruned | 8.12 | 174.5 |  | 16 | 8.63 | 174.3 |  |",
         "| M-CifarNet | SANP | 8.99 | 43.6 | 75.0 | 16 + 12 | 9.41 | 39.3 | 77.5 |",
