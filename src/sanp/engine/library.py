@@ -16,7 +16,7 @@ ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4", "winograd stride 2", "wi
 """how a convolution can be computed, in the order of their numbers"""
 
 _ROOM = 512
-_INTERFACE = 7
+_INTERFACE = 8
 """counted up with every change of the C interface, here and in api.cpp"""
 
 
@@ -50,6 +50,7 @@ def load() -> ctypes.CDLL:
     library.sanp_free.argtypes = [c_void_p]
     library.sanp_free.restype = None
     library.sanp_run.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, c_void_p, c_void_p, c_void_p, *message]
+    library.sanp_run_one.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int]
     library.sanp_algorithms.argtypes = [c_void_p, c_int]
     library.sanp_choose.argtypes = [c_void_p, c_int, c_int, *message]
     library.sanp_settle.argtypes = [c_void_p, *message]
@@ -135,6 +136,11 @@ class NativeProgram:
             message,
         )
         return finite.raw[:samples]
+
+    def run_one(self, given: int, wanted: int, samples: int, threads: int) -> bool:
+        """One input to one output with little around it; false where :meth:`run_at` has something to say of it."""
+        status: int = self._library.sanp_run_one(self._handle, given, wanted, samples, threads)
+        return status == 0
 
     def algorithms(self, operator: int) -> list[int]:
         """Which of :data:`ALGORITHMS` an operator has; none if it is not a convolution."""

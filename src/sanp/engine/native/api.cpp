@@ -81,7 +81,7 @@ ConvOp& conv_at(Program& p, int op) {
 extern "C" {
 
 // Counted up with every change of this interface, here and in library.py.
-int sanp_interface() { return 7; }
+int sanp_interface() { return 8; }
 
 int sanp_create(const int64_t* code, long count, const float* data, long floats, Program** out, char* message,
                 long room) {
@@ -99,6 +99,17 @@ int sanp_run(Program* p, const float* const* in, float* const* out, long samples
     if (samples < 0 || threads < 1 || threads > 1024) throw Error("a call wants samples and 1 to 1024 threads");
     if (samples > 0) run_program(*p, in, out, samples, threads, {seconds, live, finite});
   });
+}
+
+// One input and one output, and as few arguments as can be: 0 if all went well, else sanp_run says more.
+int sanp_run_one(Program* p, const float* in, float* out, long samples, int threads) {
+  try {
+    std::vector<char> finite(samples > 0 ? samples : 0);
+    if (sanp_run(p, &in, &out, samples, threads, nullptr, nullptr, finite.data(), nullptr, 0) != 0) return 1;
+    return std::all_of(finite.begin(), finite.end(), [](char good) { return good != 0; }) ? 0 : 1;
+  } catch (const std::exception&) {
+    return 1;
+  }
 }
 
 // Which algorithms an operator can run, as bits; -1 if it is not a convolution.

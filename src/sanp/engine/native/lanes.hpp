@@ -7,34 +7,29 @@ namespace SANP_NAMESPACE {
 constexpr int kTile = Winograd2::N;
 constexpr int kFrequencies = kTile * kTile;
 
-typedef float v4 __attribute__((vector_size(16)));
-typedef float v4_unaligned __attribute__((vector_size(16), aligned(4), may_alias));
-static inline v4 load4(const float* p) { return *reinterpret_cast<const v4_unaligned*>(p); }
-static inline void store4(float* p, v4 v) { *reinterpret_cast<v4_unaligned*>(p) = v; }
-
 // Elements of a (0 to 3) and b (4 to 7).
 template <int I0, int I1, int I2, int I3>
-static inline v4 pick(v4 a, v4 b) {
+static inline vf4 pick(vf4 a, vf4 b) {
 #ifdef SANP_SHUFFLE
   return SANP_SHUFFLE(a, b, I0, I1, I2, I3);
 #else
   const auto at = [&](int i) { return i < 4 ? a[i] : b[i - 4]; };
-  return v4{at(I0), at(I1), at(I2), at(I3)};
+  return vf4{at(I0), at(I1), at(I2), at(I3)};
 #endif
 }
 
 static void tile_frequencies(const float* patch, int row, float* out) {
-  const v4 d0 = load4(patch), d1 = load4(patch + row), d2 = load4(patch + 2 * row), d3 = load4(patch + 3 * row);
-  const v4 down[kTile] = {d0 - d2, d1 + d2, d2 - d1, d1 - d3};
+  const vf4 d0 = quad(patch), d1 = quad(patch + row), d2 = quad(patch + 2 * row), d3 = quad(patch + 3 * row);
+  const vf4 down[kTile] = {d0 - d2, d1 + d2, d2 - d1, d1 - d3};
   for (int y = 0; y < kTile; y++)
-    store4(out + y * kTile, pick<0, 1, 2, 1>(down[y], down[y]) + pick<2, 2, 1, 3>(down[y], down[y]) * v4{-1, 1, -1, -1});
+    store_quad(out + y * kTile, pick<0, 1, 2, 1>(down[y], down[y]) + pick<2, 2, 1, 3>(down[y], down[y]) * vf4{-1, 1, -1, -1});
 }
 
 // The four pixels of a tile, row by row.
-static inline v4 tile_pixels(const float* sums) {
-  const v4 m0 = load4(sums), m1 = load4(sums + 4), m2 = load4(sums + 8), m3 = load4(sums + 12);
-  const v4 top = m0 + m1 + m2, bottom = m1 - m2 - m3;
-  const v4 sign{1, -1, 1, -1};
+static inline vf4 tile_pixels(const float* sums) {
+  const vf4 m0 = quad(sums), m1 = quad(sums + 4), m2 = quad(sums + 8), m3 = quad(sums + 12);
+  const vf4 top = m0 + m1 + m2, bottom = m1 - m2 - m3;
+  const vf4 sign{1, -1, 1, -1};
   return pick<0, 1, 4, 5>(top, bottom) + pick<1, 2, 5, 6>(top, bottom) * sign + pick<2, 3, 6, 7>(top, bottom) * sign;
 }
 
@@ -135,7 +130,7 @@ static void convolve_tiles(const Conv& c, const LanePlan& plan, const Map& in, c
   const long plane = (long)plan.tiles * kFrequencies;
   for (int t = 0; t < T; t++)
     for (int p = 0; p < plan.tiles; p++) {
-      const v4 v = tile_pixels(sums + t * plane + p * kFrequencies);
+      const vf4 v = tile_pixels(sums + t * plane + p * kFrequencies);
       const int y = p / plan.window.out_width * 2, x = p % plan.window.out_width * 2;
       float* to = pixels + t * plane + y * width + x;
       to[0] = v[0];

@@ -139,6 +139,7 @@ static inline void join_phases(const float* in, long distance, vf (&v)[M]) {
 typedef float vf4 __attribute__((vector_size(16)));
 typedef float vf4_unaligned __attribute__((vector_size(16), aligned(4), may_alias));
 static inline vf4 quad(const float* p) { return *reinterpret_cast<const vf4_unaligned*>(p); }
+static inline void store_quad(float* p, vf4 v) { *reinterpret_cast<vf4_unaligned*>(p) = v; }
 
 #if defined(SANP_SHUFFLE) && SANP_LANES == 4
 static inline vf quads(const float* base, const int* at) { return quad(base + at[0]); }
@@ -216,6 +217,53 @@ static inline void load_columns(const float* base, const int* at, vf (&d)[N]) {
     const vf fg = low_in_quads(f, g), hi = low_in_quads(h, quads(base + 4, at + 3));
     d[4] = low_pairs(fg, hi);
     if constexpr (N > 5) d[5] = high_pairs(fg, hi);
+  }
+}
+
+// Tiles that follow one another by fours, at[4 q + j] = at[4 q] + j Step: lanes m L to (m + 1) L of what lies under them,
+// 4 Step floats for every four.
+#if defined(SANP_SHUFFLE) && SANP_LANES == 16
+typedef float vf8 __attribute__((vector_size(32)));
+typedef float vf8_unaligned __attribute__((vector_size(32), aligned(4), may_alias));
+static inline vf8 eight(const float* p) { return *reinterpret_cast<const vf8_unaligned*>(p); }
+static inline vf two_eights(const float* a, const float* b) {
+  return SANP_SHUFFLE(eight(a), eight(b), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+#else
+static inline vf two_eights(const float* a, const float* b) {
+  vf r{};
+  for (int i = 0; i < L; i++) r[i] = i < 8 ? a[i] : b[i - 8];
+  return r;
+}
+#endif
+
+template <int Step>
+static inline vf under_fours(const float* base, const int* at, int m) {
+  constexpr int piece = 4 * Step;
+  if constexpr (L <= piece)
+    return load(base + at[m * L / piece * 4] + m * L % piece);
+  else
+    return two_eights(base + at[8 * m], base + at[8 * m + 4]);
+}
+
+// As load_columns, for such tiles: a few whole vectors are sorted instead of many small ones put together. Up to 4 Step + 4
+// floats are read at the first of every four.
+template <int N, int Step>
+static inline void load_columns_by_fours(const float* base, const int* at, vf (&d)[N]) {
+  const auto under = [&](int first, int m) { return under_fours<Step>(base + first, at, m); };
+  if constexpr (Step == 2) {
+    static_assert(N == 4, "two columns and the two after them");
+    for (int k = 0; k < N; k += 2) {
+      d[k] = even_lanes(under(k, 0), under(k, 1));
+      d[k + 1] = odd_lanes(under(k, 0), under(k, 1));
+    }
+  } else {
+    static_assert(Step == 4 && N > 4 && N <= 8, "four columns and some of the four after them");
+    vf o[4];
+    split_four(under(0, 0), under(0, 1), under(0, 2), under(0, 3), o);
+    for (int k = 0; k < 4; k++) d[k] = o[k];
+    split_four(under(4, 0), under(4, 1), under(4, 2), under(4, 3), o);
+    for (int k = 4; k < N; k++) d[k] = o[k - 4];
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <exception>
 
 #include "program.hpp"
@@ -18,13 +19,7 @@ inline void relax() {
 }
 
 constexpr int kSpins = 2000;       // some tens of microseconds; the other thread may want this core
-constexpr int kIdleSpins = 10000;  // between calls: a caller that has to prepare the next one takes longer than that
-
-// Waits a short while without sleeping, which a call that follows at once would pay for.
-template <class Ready>
-void spin(const Ready& ready) {
-  for (int spins = 0; spins < kIdleSpins && !ready(); spins++) relax();
-}
+constexpr std::chrono::milliseconds kAwake(2);  // before a sleep: to wake takes as long as a layer
 
 }  // namespace
 
@@ -61,27 +56,41 @@ Team::~Team() { stop(); }
 bool Team::alive() const { return getpid() == owner_; }
 
 void Team::stop() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopped_ = true;
-  }
-  start_.notify_all();
+  stopped_ = true;
+  wake(start_);
   for (auto& worker : workers_) worker.join();
+}
+
+// Whoever sleeps has said so before its last look at what it waits for, so that either it sees the change or we see it.
+template <class Ready>
+void Team::await(std::condition_variable& changed, const Ready& ready) {
+  const auto asleep_at = std::chrono::steady_clock::now() + kAwake;
+  do {
+    for (int spins = 0; spins < 100; spins++) {
+      if (ready()) return;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < asleep_at);
+  std::unique_lock<std::mutex> lock(mutex_);
+  asleep_++;
+  changed.wait(lock, ready);
+  asleep_--;
+}
+
+void Team::wake(std::condition_variable& changed) {
+  if (asleep_ == 0) return;
+  { std::lock_guard<std::mutex> lock(mutex_); }  // it is asleep by now, not on its way there
+  changed.notify_all();
 }
 
 void Team::serve(int rank) {
   long seen = 0;
   while (true) {
-    spin([&] { return round_ != seen || stopped_; });
-    std::unique_lock<std::mutex> lock(mutex_);
-    start_.wait(lock, [&] { return stopped_ || round_ != seen; });
+    await(start_, [&] { return round_ != seen || stopped_; });
     if (stopped_) return;
     seen = round_;
-    const auto* work = work_;
-    lock.unlock();
-    (*work)(rank);
-    lock.lock();
-    if (--busy_ == 0) done_.notify_one();
+    (*work_)(rank);
+    if (--busy_ == 0) wake(done_);
   }
 }
 
@@ -95,17 +104,12 @@ void Team::run(Barrier& barrier, const std::function<void(int)>& work) {
       barrier.break_up();
     }
   };
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    work_ = &guarded;
-    busy_ = (int)workers_.size();
-    round_++;
-  }
-  start_.notify_all();
+  work_ = &guarded;
+  busy_ = (int)workers_.size();
+  round_++;
+  wake(start_);
   guarded(0);
-  spin([&] { return busy_ == 0; });
-  std::unique_lock<std::mutex> lock(mutex_);
-  done_.wait(lock, [&] { return busy_ == 0; });
+  await(done_, [&] { return busy_ == 0; });
   for (auto& error : errors)
     if (error) std::rethrow_exception(error);
 }

@@ -1,4 +1,4 @@
-// A team of threads that walk through a program side by side. They spin within a call and shortly after it, then sleep.
+// A team of threads that walk through a program side by side. They spin within a call and 2 ms after it, then sleep.
 #pragma once
 #include <sys/types.h>
 
@@ -37,11 +37,14 @@ class Team {
  private:
   void serve(int rank);
   void stop();
-  std::mutex mutex_;
+  template <class Ready>
+  void await(std::condition_variable& changed, const Ready& ready);
+  void wake(std::condition_variable& changed);
+  std::mutex mutex_;  // only to fall asleep and to wake: a lock that two threads want at once would be a sleep by itself
   std::condition_variable start_, done_;
-  const std::function<void(int)>* work_ = nullptr;
-  std::atomic<long> round_{0};  // these three change under the lock, and are looked at without it while spinning
-  std::atomic<int> busy_{0};
+  const std::function<void(int)>* work_ = nullptr;  // written before round_, read after it
+  std::atomic<long> round_{0};
+  std::atomic<int> busy_{0}, asleep_{0};
   std::atomic<bool> stopped_{false};
   const pid_t owner_;
   std::vector<std::thread> workers_;

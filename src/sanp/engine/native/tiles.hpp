@@ -104,31 +104,39 @@ static void place_tiles(const Window& t, const TileInput& input, int tiles, floa
   }
 }
 
+// Vectors, the last one over the end of those before; a row shorter than one goes by fours.
+static inline void copy_row(const float* from, float* to, int count) {
+  int i = 0;
+  for (; i + L <= count; i += L) store(to + i, load(from + i));
+  if (count >= L) return store(to + count - L, load(from + count - L));
+  for (; i + 4 <= count; i += 4) store_quad(to + i, quad(from + i));
+  if (count >= 4) return store_quad(to + count - 4, quad(from + count - 4));
+  for (; i < count; i++) to[i] = from[i];
+}
+
 static inline void copy_inside(const Window& t, const TileInput& input, int first_row, const float* plane, float* room) {
   const int count = at_most(t.width, input.row - t.pad_x);
   for (int j = 0; j < input.rows; j++) {
     const int y = first_row + j;
     if (y < 0 || y >= t.height) continue;
-    const float* from = plane + (long)y * t.width;
-    float* to = room + (long)j * input.row + t.pad_x;
-    int i = 0;
-    for (; i + L <= count; i += L) store(to + i, load(from + i));
-    if (count >= L)
-      store(to + count - L, load(from + count - L));
-    else
-      for (; i < count; i++) to[i] = from[i];
+    copy_row(plane + (long)y * t.width, room + (long)j * input.row + t.pad_x, count);
   }
 }
 
+// By fours: a row of tiles is a multiple of four.
 template <class Q>
-static void transform_input(const float* room, int row, const int* at, float* out, long frequency, int tiles) {
+static void transform_input(const float* room, int row, const int* at, bool by_fours, float* out, long frequency,
+                            int tiles) {
   constexpr int N = Q::N;
   for (int v = 0; v < tiles; v += L) {
     vf half[N][N];  // [row][column frequency]
 #pragma GCC unroll 6
     for (int y = 0; y < N; y++) {
       vf d[N];
-      load_columns<N>(room + y * row, at + v, d);
+      if (by_fours)
+        load_columns_by_fours<N, Q::M * Q::stride>(room + y * row, at + v, d);
+      else
+        load_columns<N>(room + y * row, at + v, d);
       transform(Q{}, d, half[y]);
     }
 #pragma GCC unroll 6

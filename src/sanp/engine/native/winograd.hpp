@@ -106,6 +106,7 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
   float* sums = spectrum + plan.input;
   float* pixels = sums + plan.sums;
   const int from = by_rows ? 0 : share.from(out.count), to = by_rows ? out.count : share.to(out.count);
+  const bool by_fours = t.out_width % 4 == 0;
   const int top = by_rows ? share.from(t.out_height) : 0, bottom = by_rows ? share.to(t.out_height) : t.out_height;
   for (int first = top; first < bottom; first += rows) {
     const int here = at_most(rows, bottom - first), tiles = padded(here * t.out_width);
@@ -114,7 +115,7 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
     place_tiles<Q>(t, input, tiles, room, at);
     for (int a = 0; a < in.live; a++) {
       copy_inside(t, input, first * t.stride_y - t.pad_y, in.data + a * in.stride, room);
-      transform_input<Q>(room, input.row, at, spectrum + (long)a * tiles, (long)in.live * tiles, tiles);
+      transform_input<Q>(room, input.row, at, by_fours, spectrum + (long)a * tiles, (long)in.live * tiles, tiles);
     }
     const int per_block = choose_vectors(tiles / L, to - from);
     each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
