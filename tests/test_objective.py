@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,6 @@ from sanp.objective import (
     flops_penalty,
     gate_penalty,
     positive_penalty,
-    reopening_penalty,
     runaway_penalty,
     saliency_penalty,
 )
@@ -40,21 +41,26 @@ def test_the_positive_part_leaves_closed_channels_alone(gated: sanp.GatedNetwork
     assert positive_penalty(S, gated.cost).item() == pytest.approx((1 + 0.5 + 4) / 6)
 
 
-def test_soft_gates_and_their_flops_where_the_gates_saturate(gated: sanp.GatedNetwork) -> None:
-    # Beyond ln 11 = 2.4 the soft gate is 0 or 1: one of 2 and three of 4 open, so 448 + 16 * (1 + 1) * 3 = 96
+def test_soft_gates_where_they_saturate(gated: sanp.GatedNetwork) -> None:
+    # Beyond ln 11 = 2.4 the soft gate is 0 or 1: one of 2 and three of 4 open
     s = {"first": torch.tensor([[3.0, -3.0]]), "second": torch.tensor([[3.0, 3.0, 3.0, -3.0]])}
     assert gate_penalty(s, gated.cost).item() == pytest.approx(4 / 6)
-    assert flops_penalty(s, gated.cost).item() == pytest.approx((448 + 96) / DENSE)
 
 
-def test_only_the_reopening_penalty_has_a_gradient_at_closed_channels(gated: sanp.GatedNetwork) -> None:
-    def slope(penalty: object) -> float:
-        s = {name: torch.full_like(each, -3.0).requires_grad_() for name, each in S.items()}
-        penalty(s, gated.cost).backward()  # type: ignore[operator]
+def test_the_flops_penalty_is_what_soft_gates_of_threefold_steepness_cost(gated: sanp.GatedNetwork) -> None:
+    # σ(3 · ln 3 / 3) = 3/4: 1.5 of 2 open, then 4 · 3/4 = 3 of 4: 448 · 1.5 + 16 · (1.5 + 1) · 3 = 672 + 120
+    s = {"first": torch.full((1, 2), math.log(3) / 3), "second": torch.full((1, 4), math.log(3) / 3)}
+    assert flops_penalty(s, gated.cost).item() == pytest.approx((672 + 120) / DENSE)
+
+
+def test_it_pulls_at_the_edge_more_than_far_from_it_and_can_reopen_closed_channels(gated: sanp.GatedNetwork) -> None:
+    def slope(at: float) -> float:
+        s = {name: torch.full_like(each, at).requires_grad_() for name, each in S.items()}
+        flops_penalty(s, gated.cost).backward()
         return float(s["first"].grad.abs().sum())  # type: ignore[union-attr]
 
-    assert slope(flops_penalty) == 0.0
-    assert slope(reopening_penalty) > 1e-4
+    assert slope(0.0) > 4 * slope(1.0)
+    assert slope(-1.0) > 1e-2
 
 
 def test_what_runs_away_is_pulled_back_by_its_square(gated: sanp.GatedNetwork) -> None:

@@ -1,5 +1,7 @@
 """The Saliency-and-Pruning Module: decisions, thresholds, groups, precision."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -68,6 +70,16 @@ def test_training_applies_noise_that_the_recorded_decision_does_not_have() -> No
     assert bool(gates.decision.all()) and not bool(gates.applied.all())
     gates.applied.sum().backward()
     assert module.saliency.values.grad.any() and not gates.decision.requires_grad
+
+
+def test_the_gradient_of_the_scale_is_that_of_s_times_s1_for_open_and_closed_channels_alike() -> None:
+    ln3 = math.log(3)
+    module = spm([ln3, -ln3, 0.0]).train()
+    gates = module(X[:1])
+    assert gates.scale[0].tolist() == [pytest.approx(ln3), 0.0, 0.0] and gates.decision[0].tolist() == [1, 0, 0]
+    gates.scale.sum().backward()
+    # s1 = 0.8, 0.2, 0.5 and its slope 1.2 · 3/16 = 0.225 at ±ln 3, 0.3 at 0: s1 + s · slope
+    assert module.saliency.values.grad[0].tolist() == pytest.approx([0.8 + 0.225 * ln3, 0.2 - 0.225 * ln3, 0.5])
 
 
 def test_neighbours_decide_together_by_their_mean() -> None:

@@ -45,8 +45,8 @@ class FitConfig:
     """weight of the dense network's answers beside the labels in the joint stage; 0 leaves them out"""
     temperature: float = 2.0
     """softens both answers in distillation"""
-    settle: float = 0.3
-    """last share of the joint stage: no noise, hard gates only"""
+    settle: float | None = None
+    """last share of the joint stage: no noise, hard gates only; if none, what suits the method (SANP: all of it)"""
     norm_batches: int = 24
     """batches to estimate batch norm statistics anew with evaluation's gates; 0 leaves them"""
     calibrate_images: int = 1000

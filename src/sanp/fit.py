@@ -183,13 +183,14 @@ def warmup_stage(gated: GatedNetwork, task: Task) -> Stage:
 def joint_stage(gated: GatedNetwork, task: Task) -> Stage:
     """Stage three: everything, with the multi-task loss (eq. 11) and λ live (eq. 12)."""
     config = task.config
+    settle = 1.0 if config.settle is None else config.settle
     steps = max(1, config.joint_epochs * steps_in(task.loader))
     term = Budget(gated, task.budget, objective=task.objective, controller=task.controller, steps=steps)
     if task.teacher is not None:
         Format(task.teacher, config.precision)
 
     def step_loss(x: Tensor, y: Any, progress: float) -> Outcome:
-        if progress >= 1 - config.settle:
+        if progress >= 1 - settle:
             set_hashing(gated, noise=0.0, soft_share=0.0)
         with record(gated) as gates:
             output = gated(x)

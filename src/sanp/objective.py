@@ -44,15 +44,17 @@ def gate_penalty(saliencies: Saliencies, cost: CostModel) -> Tensor:
     return _per_channel(saliencies, cost, saturating_sigmoid)
 
 
+STEEPNESS = 3.0
+"""of the soft gates that the FLOPs penalty counts: channels near the edge are pulled over it, those far from it stay,
+so that saliencies come apart. As flat as s1 they slid down all together and piled up just above 0 (docs/log.md)."""
+
+
 def flops_penalty(saliencies: Saliencies, cost: CostModel) -> Tensor:
-    """The share of the dense FLOPs that the soft gates would cost: a channel pays what it really costs."""
-    soft = {name: saturating_sigmoid(s) for name, s in saliencies.items()}
-    return cost.per_sample(soft).mean() / cost.dense_flops
+    """The share of the dense FLOPs that soft gates σ(3s) would cost: a channel pays what it really costs.
 
-
-def reopening_penalty(saliencies: Saliencies, cost: CostModel) -> Tensor:
-    """As :func:`flops_penalty` with σ(2s), which has a gradient at closed channels too: a negative λ reopens them."""
-    soft = {name: torch.sigmoid(2 * s) for name, s in saliencies.items()}
+    It has a gradient at closed channels too, so that a negative λ reopens them.
+    """
+    soft = {name: torch.sigmoid(STEEPNESS * s) for name, s in saliencies.items()}
     return cost.per_sample(soft).mean() / cost.dense_flops
 
 
@@ -76,7 +78,7 @@ class ObjectiveConfig:
     penalty: Literal["saliency", "positive", "gates", "flops"] = "flops"
     """what λ multiplies: the paper's mean |s|, its positive part, the soft gates, or the FLOPs that these would cost"""
     reopen: bool = True
-    """while the cost is below the target, push by a penalty that can open closed channels"""
+    """while the cost is below the target, push by the FLOPs penalty, which can open closed channels"""
     runaway: float = 1.0
     """weight of the term that keeps saliencies between -1 and 3; 0 leaves it out"""
 
@@ -145,7 +147,7 @@ class Budget:
         self.step += 1
         saliencies = {name: gate.saliency for name, gate in gates.items()}
         reopen = weight < 0 and self.config.reopen
-        penalty = reopening_penalty if reopen else PENALTIES[self.config.penalty]
+        penalty = flops_penalty if reopen else PENALTIES[self.config.penalty]
         loss = weight * penalty(saliencies, self._cost)
         if self.config.runaway:
             loss = loss + self.config.runaway * runaway_penalty(saliencies, self._cost)

@@ -27,6 +27,8 @@ class Gates:
     """the largest saliency that features are multiplied by"""
     scales: bool = field(default=True, kw_only=True)
     """features are multiplied by the saliency; else by the gates alone"""
+    soft: Tensor | None = field(default=None, kw_only=True)
+    """in training by Improved Semantic Hashing, s1: what the gradient takes for the gates"""
 
     @property
     def scale(self) -> Tensor:
@@ -38,7 +40,12 @@ class Gates:
         if not self.scales:
             return self.applied
         bounded = self.saliency if self.most is None else self.saliency.clamp(max=self.most)
-        return bounded * self.applied
+        if self.soft is None:
+            return bounded * self.applied
+        # PAPER 3.3: "the gradient always flows through s1", so it is that of s · s1. With a closed gate's 0 for s1 only
+        # s · ds1/ds would be left, which is negative below 0: a useful channel would be closed further (docs/log.md).
+        still = bounded.detach()
+        return still * self.applied + self.soft * (bounded - still)
 
 
 class Recording(dict[str, Gates]):

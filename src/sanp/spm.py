@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sanp.binarize import SemanticHashing, hard_decision
+from sanp.binarize import SemanticHashing, hard_decision, saturating_sigmoid
 from sanp.checked import check_fields
 from sanp.errors import SanpError
 from sanp.record import Gates
@@ -107,13 +107,11 @@ class SPM(nn.Module):
         saliency = self.saliency(x)  # (N, C_out)
         score = self._grouped(saliency - self.threshold)
         applied = self.binarize(score)
-        if not self.training:
-            decision = applied
-        elif isinstance(self.binarize, SemanticHashing):
-            decision = hard_decision(score)
-        else:
-            decision = applied.detach()
-        return Gates(saliency, self._each(decision), self._each(applied), most=self.most, scales=self.scales)
+        decision, soft = applied.detach(), None
+        if self.training and isinstance(self.binarize, SemanticHashing):
+            decision, soft = hard_decision(score), self._each(saturating_sigmoid(score.detach()))
+        each = self._each(decision), self._each(applied)
+        return Gates(saliency, *each, most=self.most, scales=self.scales, soft=soft)
 
     def _grouped(self, score: Tensor) -> Tensor:
         """The mean score of every group of neighbouring channels."""
