@@ -58,10 +58,9 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "static": {"method": "static"},
     "fixed_k": {"method": "fixed_k"},
     "fbs": {"method": "fbs"},
-    "sanp-hard-gates": {"fit": {"settle": 1.0}},
+    "sanp-noise": {"fit": {"settle": 0.3}},
     "sanp-plain-descriptors": {"spm": {"standardize": False}},
-    "sanp-centre-1-hard-gates": {"spm": {"centre": 1.0}, "fit": {"settle": 1.0}},
-    "static-hard-gates": {"method": "static", "fit": {"settle": 1.0}},
+    "sanp-centre-1": {"spm": {"centre": 1.0}},
     "fixed_k-centre-1": {"method": "fixed_k", "spm": {"centre": 1.0}},
 }
 
