@@ -112,9 +112,9 @@ class ControllerConfig:
 
     strength: float = 100.0
     """λ0: the weight at a gap of the whole network (paper: 0.01)"""
-    lowest: float = -3.0
+    lowest: float = -2.0
     """λ is not let below this; a large negative weight throws channels open all at once"""
-    highest: float = 10.0
+    highest: float = 4.0
     """λ is not let above this; an unbounded one drowns the task"""
     memory: float = 0.7
     """how much of the running cost is kept at each step"""
