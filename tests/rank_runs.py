@@ -26,7 +26,7 @@ from sanp.stages import Progress
 from tests import tiny_run
 
 # A seed at which neither rounding nor the 128 test images carry the tiny run away from what is compared.
-SEED = 6
+SEED = 3
 SHORT = {"pretrain_epochs": 1, "warmup_epochs": 1, "joint_epochs": 2, "precision": "fp32", "norm_batches": 2}
 Watch = Callable[[int, Progress, int], None]
 """rank, where training is, and how many steps this rank has done"""

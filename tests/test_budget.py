@@ -67,8 +67,8 @@ def test_the_running_cost_is_a_running_mean() -> None:
 
 def test_the_weight_is_clipped_on_both_sides() -> None:
     controller = BudgetController(0.35, ControllerConfig(memory=0.0))
-    assert controller.update(1.0) == 10.0
-    assert controller.update(0.0) == -3.0
+    assert controller.update(1.0) == 4.0
+    assert controller.update(0.0) == -2.0
     assert controller.update(0.36) == pytest.approx(1.0)
 
 

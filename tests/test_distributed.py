@@ -62,7 +62,7 @@ def test_every_rank_knows_what_spoiled_the_loss_of_one(seen: dict[str, Any]) -> 
 
 
 FIT = "--fit.pretrain-epochs 2 --fit.warmup-epochs 1 --fit.joint-epochs 2 --fit.norm-batches 2 --fit.precision fp32"
-# Sixteen joint steps on 256 images: over eight seeds the cost on the 128 test images is 0.50 ± 0.03, with this one 0.486.
+# Sixteen joint steps on 256 images: over eight seeds the cost on 128 test images is 0.50 ± 0.03, with this one 0.486.
 TRAIN = f"train --backbone tiny --batch-size 32 --budget 50% --threads 1 --seed 3 {FIT}".split()
 TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node=2".split()
 
