@@ -25,7 +25,8 @@ from sanp.run import resumed, train
 from sanp.stages import Progress
 from tests import tiny_run
 
-# A seed at which neither rounding nor the 128 test images carry the tiny run away from what is compared.
+# Picked by trying: at 0 the cost on 128 test images is 0.468, at 6 rounding grows to 5e-5 between one process and more;
+# 3 and 5 are within what is compared.
 SEED = 3
 SHORT = {"pretrain_epochs": 1, "warmup_epochs": 1, "joint_epochs": 2, "precision": "fp32", "norm_batches": 2}
 Watch = Callable[[int, Progress, int], None]

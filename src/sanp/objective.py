@@ -76,7 +76,7 @@ class ObjectiveConfig:
     """What the cost loss is made of."""
 
     penalty: Literal["saliency", "positive", "gates", "flops"] = "flops"
-    """what λ multiplies: the paper's mean |s|, its positive part, the soft gates, or the FLOPs that these would cost"""
+    """what λ multiplies: the paper's mean |s|, its positive part, the soft gates, or the FLOPs of steeper ones"""
     reopen: bool = True
     """while the cost is below the target, push by the FLOPs penalty, which can open closed channels"""
     runaway: float = 1.0
