@@ -12,6 +12,7 @@ constexpr int kMaxVectors = 4;
 constexpr int kMaxChannels[kMaxVectors + 1] = {0, 12, 6, 4, 3};
 #endif
 constexpr int kMostChannels = kMaxChannels[1];
+constexpr int kAhead = 6;  // live channels
 
 struct Block {
   const float* in;        // the first pixel of the first live channel
@@ -70,6 +71,11 @@ static void run_block(const Block& b) {
   const float* plane = b.in;
   for (int a = 0; a < b.in_count; a++, plane += b.in_stride) {
     const long column = (long)b.in_channel[a] * taps;
+    if (K == 9 && P == 1 && a + kAhead < b.in_count) {  // small maps have large weights: from memory, T rows at a time
+      const long next = (long)b.in_channel[a + kAhead] * taps;
+#pragma GCC unroll 32
+      for (int t = 0; t < T; t++) __builtin_prefetch(w[t] + next, 0, 3);
+    }
 #pragma GCC unroll 9
     for (int k = 0; k < taps; k++) {
       const float* pixels = plane + (K == 1 ? 0 : b.tap[k]);

@@ -3,6 +3,9 @@
 
 namespace sanp {
 
+// Rows of an odd number of cache lines: a power of two would put every row into the same few sets of the cache.
+static inline long odd_lines(long floats) { return ((floats + 15) / 16 | 1) * 16; }
+
 // A feature map of one sample. Only `live` of its `channels` planes exist; plane j belongs to channel index[j]
 // (ascending). A channel that is not listed is zero everywhere.
 struct Map {

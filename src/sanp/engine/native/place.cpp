@@ -44,9 +44,6 @@ const float* keep(Program& p, const float* data, long count) {
 
 namespace {
 
-// Rows of an odd number of cache lines: a power of two would put every row into the same few sets of the cache.
-long odd_lines(long floats) { return ((floats + 15) / 16 | 1) * 16; }
-
 // G g G' for one 3x3 filter, where G is the scheme's.
 template <class Q>
 void transform_filter(const float* g, float (&out)[Q::N * Q::N]) {

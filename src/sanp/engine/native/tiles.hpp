@@ -89,7 +89,7 @@ struct TileScratch {
 template <class Q>
 static TileScratch tile_scratch(const Window& t, int channels, int rows) {
   const long tiles = padded(rows * t.out_width);
-  return {tile_input<Q>(t, rows).floats(), tiles, Q::N * Q::N * channels * tiles,
+  return {2 * tile_input<Q>(t, rows).floats(), tiles, Q::N * Q::N * odd_lines(channels * tiles),
           (long)kMostChannels * Q::S * Q::S * tiles, Q::M * Q::M * tiles + 2 * L};
 }
 

@@ -47,7 +47,7 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
   static constexpr Sums<Q> plan{};
   const Weights& weights = c.of(Q::algorithm);
   const int vectors = band.tiles / L;
-  const long frequency = (long)in.live * band.tiles;
+  const long frequency = odd_lines((long)in.live * band.tiles);
   const float* weight[kMostChannels];
   float* target[kMostChannels];
   for (int i = 0; i < T; i++) {
@@ -96,8 +96,10 @@ static void write_tiles(const Conv& c, const Window& t, const TileBand& band, co
 template <class Q>
 static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch scratch, Share share) {
   const Window t = tile_window<Q>(c.window);
-  // Threads share rows of tiles where each has a whole vector of them, and output channels elsewhere.
-  const bool by_rows = share.size > 1 && t.out_height / share.size * t.out_width >= L;
+  // Threads share rows of tiles where each has a whole vector of them, and output channels elsewhere. Whoever takes rows
+  // reads all weights; with stride 2 the preparation that others repeat is cheaper, until maps are large.
+  constexpr int enough = Q::stride == 1 ? L : 4 * L;
+  const bool by_rows = share.size > 1 && t.out_height / share.size * t.out_width >= enough;
   const int rows = tile_band<Q>(t, at_least(in.live, 1), by_rows ? share.size : 1);
   const TileScratch plan = tile_scratch<Q>(t, at_least(in.live, 1), rows);
   float* room = scratch.floats;
@@ -112,10 +114,16 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
     const int here = at_most(rows, bottom - first), tiles = padded(here * t.out_width);
     const TileBand band{first, here, tiles};
     const TileInput input = tile_input<Q>(t, here);
-    place_tiles<Q>(t, input, tiles, room, at);
+    const long frequency = odd_lines((long)in.live * tiles);
+    float* rooms[2] = {room, room + input.floats()};  // in turn: what was just written is slow to read
+    for (float* each : rooms) place_tiles<Q>(t, input, tiles, each, at);
+    const auto copy = [&](int a) {
+      copy_inside(t, input, first * t.stride_y - t.pad_y, in.data + a * in.stride, rooms[a % 2]);
+    };
+    if (in.live > 0) copy(0);
     for (int a = 0; a < in.live; a++) {
-      copy_inside(t, input, first * t.stride_y - t.pad_y, in.data + a * in.stride, room);
-      transform_input<Q>(room, input.row, at, by_fours, spectrum + (long)a * tiles, (long)in.live * tiles, tiles);
+      if (a + 1 < in.live) copy(a + 1);
+      transform_input<Q>(rooms[a % 2], input.row, at, by_fours, spectrum + (long)a * tiles, frequency, tiles);
     }
     const int per_block = choose_vectors(tiles / L, to - from);
     each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
