@@ -94,7 +94,7 @@ struct LanePlan {
   TileInput input;
   long spectrum, sums;  // floats of one sample, and of one block
   long places() const { return padded(tiles); }
-  long scratch() const { return input.floats() + 16 + places() + group * spectrum + 2 * sums + 2 * L; }
+  long scratch() const { return input.floats() + places() + group * spectrum + 2 * sums + 2 * L; }
 };
 
 static LanePlan plan_lanes(const Conv& c, int samples) {
@@ -153,12 +153,12 @@ static void convolve_lanes(const Conv& c, const Map* const* in, const Outputs* o
   const LanePlan plan = plan_lanes(c, samples);
   const Window& t = plan.window;
   float* room = scratch.floats;
-  int* at = reinterpret_cast<int*>(room + (plan.input.floats() + 15) / 16 * 16);
-  const long before = (plan.input.floats() + 15) / 16 * 16 + plan.places();
+  int* at = reinterpret_cast<int*>(room + plan.input.floats());
+  const long before = plan.input.floats() + plan.places();
   float* spectra = scratch.common + before;
   float* sums = room + before + plan.group * plan.spectrum;
   float* pixels = sums + plan.sums;
-  place_tiles<Winograd2>(t, plan.input, plan.tiles, room, at);
+  place_tiles<Winograd2>(t, plan.input, plan.tiles, 1, room, at);
   for (int first = 0; first < samples; first += plan.group) {
     const int here = at_most(plan.group, samples - first);
     if (first > 0) share.meet();  // the last group has been read

@@ -72,7 +72,7 @@ static int tile_band(const Window& t, int channels, int share) {
 // The part of a plane that a band of tiles reads, with its zero edges, and where each tile begins in it.
 struct TileInput {
   int row, rows;  // floats of a row, and rows
-  long floats() const { return (long)row * rows + 16; }
+  long floats() const { return ((long)row * rows + 31) / 16 * 16; }  // whole cache lines, and one to read past the end
 };
 
 template <class Q>
@@ -93,11 +93,11 @@ static TileScratch tile_scratch(const Window& t, int channels, int rows) {
           (long)kMostChannels * Q::S * Q::S * tiles, Q::M * Q::M * tiles + 2 * L};
 }
 
-// Edges are zeroed once a band: every plane is copied to the same place inside them.
+// Edges are zeroed once a band, in every room that planes are copied to: always to the same place inside them.
 template <class Q>
-static void place_tiles(const Window& t, const TileInput& input, int tiles, float* room, int* at) {
+static void place_tiles(const Window& t, const TileInput& input, int tiles, int rooms, float* room, int* at) {
   constexpr int step = Q::M * Q::stride;
-  for (long i = 0; i < input.floats(); i++) room[i] = 0;
+  for (long i = 0; i < rooms * input.floats(); i++) room[i] = 0;
   for (int i = 0; i < tiles; i++) {
     const int y = i / t.out_width, x = i % t.out_width;
     at[i] = y * step + Q::N > input.rows ? 0 : y * step * input.row + x * step;  // lanes past the last tile: anywhere

@@ -116,7 +116,7 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
     const TileInput input = tile_input<Q>(t, here);
     const long frequency = odd_lines((long)in.live * tiles);
     float* rooms[2] = {room, room + input.floats()};  // in turn: what was just written is slow to read
-    for (float* each : rooms) place_tiles<Q>(t, input, tiles, each, at);
+    place_tiles<Q>(t, input, tiles, 2, room, at);
     const auto copy = [&](int a) {
       copy_inside(t, input, first * t.stride_y - t.pad_y, in.data + a * in.stride, rooms[a % 2]);
     };
