@@ -104,16 +104,15 @@ static void place_tiles(const Window& t, const TileInput& input, int tiles, int 
   }
 }
 
-// Vectors, the last one over the end of those before; a row shorter than one goes by fours.
+// Vectors, the last one over the end of those before. A row shorter than one is followed by zeros, which is what lies there.
 static inline void copy_row(const float* from, float* to, int count) {
+  if (count < L) return store(to, first_lanes(load(from), count));
   int i = 0;
   for (; i + L <= count; i += L) store(to + i, load(from + i));
-  if (count >= L) return store(to + count - L, load(from + count - L));
-  for (; i + 4 <= count; i += 4) store_quad(to + i, quad(from + i));
-  if (count >= 4) return store_quad(to + count - 4, quad(from + count - 4));
-  for (; i < count; i++) to[i] = from[i];
+  store(to + count - L, load(from + count - L));
 }
 
+// From the top: the zeros after a row may reach into the next.
 static inline void copy_inside(const Window& t, const TileInput& input, int first_row, const float* plane, float* room) {
   const int count = at_most(t.width, input.row - t.pad_x);
   for (int j = 0; j < input.rows; j++) {

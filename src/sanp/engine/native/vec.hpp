@@ -19,6 +19,13 @@ static inline void store_first(float* p, vf v, int count) {
   for (int i = 0; i < count; i++) p[i] = v[i];
 }
 
+// The first lanes, and zeros.
+static inline vf first_lanes(vf v, int count) {
+  vi lane;
+  for (int i = 0; i < L; i++) lane[i] = i;
+  return choose(lane < count, v, vf{});
+}
+
 static inline float sum_lanes(vf v) {
   float s = 0;
   for (int i = 0; i < L; i++) s += v[i];
