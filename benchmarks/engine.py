@@ -85,7 +85,9 @@ def scaling(name: str, batch: int, threads: int, seconds: float) -> dict[str, fl
     """How much faster several threads are than one: the engine, and ONNX Runtime on the same machine.
 
     Each is timed by itself, for others' threads go on spinning after their call and would take a core from the next.
-    Last, threads that have an image each and wait for nobody: what the machine gives at the time.
+    One image that threads share is timed as in steady use, in long bursts: one thread and several have weights of their
+    own, which take turns in the cache. Last, threads that have an image each and wait for nobody: what the machine
+    gives at the time.
     """
     net, images = network(name)
     gated = sanp.gate(net, images[:1]).eval()
@@ -106,10 +108,11 @@ def scaling(name: str, batch: int, threads: int, seconds: float) -> dict[str, fl
         "an image each": (engine, gated, images[:1], images[:threads]),
     }
     gains = {}
+    long = {"warm": 5, "burst": 20} if batch < threads else {}
     for what, (make, run, few, many) in cases.items():
         calls = {"one": make(run, few, 1), "several": make(run, many, threads)}
         with torch.no_grad():
-            times = medians(calls, seconds * len(calls), time.perf_counter)
+            times = medians(calls, seconds * len(calls), time.perf_counter, **long)
         gains[what] = round(times["one"] / len(few) * len(many) / times["several"], 3)
     return gains
 

@@ -178,16 +178,19 @@ def _pinned(config: BenchConfig) -> Iterator[None]:
             os.sched_setaffinity(0, allowed)
 
 
-def medians(calls: Mapping[str, Call], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """Interleaved bursts; the first call of a burst warms the caches and is not counted."""
+def medians(
+    calls: Mapping[str, Call], seconds: float, clock: Callable[[], float], *, warm: int = 1, burst: int = 3
+) -> dict[str, float]:
+    """Interleaved bursts; the first calls of each warm the caches and are not counted."""
     for call in calls.values():
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or min(map(len, times.values())) < 5:
         for name, call in calls.items():
-            call()
-            for _ in range(3):
+            for _ in range(warm):
+                call()
+            for _ in range(burst):
                 start = clock()
                 call()
                 times[name].append(clock() - start)
