@@ -1,5 +1,6 @@
 """What must be true of every method: it meets the budget, reports honestly, is saved and loaded, and can be resumed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from sanp.fit import run_stages
 from sanp.methods import METHOD_CONFIGS, METHODS, method_named
 from sanp.network import GatedNetwork
 from tests.conftest import SmallNet, coloured_squares
-from tests.methods.conftest import Residual, task
+from tests.methods.conftest import QUICK, Residual, task
 
 PRUNING = sorted(set(METHODS) - {"dense"})
 CUTTING = ("l1", "ns", "fcp", "autopruner")
@@ -47,6 +48,14 @@ MISS = {
     **dict.fromkeys(("fbs", "fcp", "fixed_k", "l1"), CHANNEL_EACH),
 }
 """on the images that a method is calibrated on"""
+
+
+@pytest.mark.parametrize("name", PRUNING)
+def test_a_method_trains_in_bf16_as_processors_that_have_it_do(name: str, trained: dict[str, nn.Module]) -> None:
+    short = replace(QUICK, joint_epochs=2, precision="bf16")
+    pruned = run_stages(METHODS[name].stages(trained["residual"], task(config=short)))
+    assert all(parameter.dtype == torch.float32 for parameter in pruned.parameters())
+    assert abs(sanp.evaluate(pruned, task().loader).kept - 0.5) <= MISS[name]
 
 
 @pytest.mark.parametrize("shape", ["chain", "residual"])

@@ -71,7 +71,8 @@ class CodeLayer(nn.Module):
         v = self.mean_v
         if self.training:
             mean = F.max_pool2d(F.relu(y.detach()).mean(0, keepdim=True), self.pool)  # (1, C, H / 2, W / 2)
-            v = self.code(mean.flatten(1).float())[0] / self.size  # (C,); a step moves it alike in layers of any size
+            with torch.autocast(x.device.type, enabled=False):  # decisions must not depend on rounding
+                v = self.code(mean.flatten(1).float())[0] / self.size  # (C,); steps move it alike in layers of any size
             with torch.no_grad():
                 self.mean_v.lerp_(v, 0.1)
         scale = torch.sigmoid(self.steepness * v)
