@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from sanp.engine import tuning_cache
 from sanp.engine.library import ALGORITHMS, NativeProgram, library_path
 
-_ROUNDS = 4
+_ROUNDS, _ROUNDS_TOGETHER = 4, 12
+"""threads that share an image are timed by the wall clock, which other processes disturb"""
 Key = tuple[object, ...]
 
 
@@ -48,7 +49,7 @@ def _measure(
 ) -> NDArray[np.float64]:
     """The least time of every operator under each algorithm, rounds interleaved."""
     best = np.full((len(ALGORITHMS), program.operators), np.inf)
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS if team == 1 else _ROUNDS_TOGETHER):
         for algorithm in range(len(ALGORITHMS)):
             for op, found in choices.items():
                 if found:
