@@ -81,6 +81,8 @@ static TileInput tile_input(const Window& t, int rows) {
   return {t.out_width * step + 8, (rows - 1) * step + Q::N};
 }
 
+constexpr int kRooms = 2;  // planes are copied to each in turn: what was just written is slow to read
+
 struct TileScratch {
   long plane, places, input, sums, pixels;
   long total() const { return plane + places + input + sums + pixels; }
@@ -89,7 +91,7 @@ struct TileScratch {
 template <class Q>
 static TileScratch tile_scratch(const Window& t, int channels, int rows) {
   const long tiles = padded(rows * t.out_width);
-  return {2 * tile_input<Q>(t, rows).floats(), tiles, Q::N * Q::N * odd_lines(channels * tiles),
+  return {kRooms * tile_input<Q>(t, rows).floats(), tiles, Q::N * Q::N * odd_lines(channels * tiles),
           (long)kMostChannels * Q::S * Q::S * tiles, Q::M * Q::M * tiles + 2 * L};
 }
 

@@ -35,9 +35,10 @@ static void write_row(const Finish& f, const float* pixels, int tiles, int acros
   }
 }
 
-// One band of tiles: rows [first, first + rows) of them.
+// One band of tiles: rows [first, first + rows) of them. Its frequencies are `frequency` floats apart.
 struct TileBand {
   int first, rows, tiles;
+  long frequency;
 };
 
 // The sums of T output channels from j on, [channel][sum][tile].
@@ -47,7 +48,6 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
   static constexpr Sums<Q> plan{};
   const Weights& weights = c.of(Q::algorithm);
   const int vectors = band.tiles / L;
-  const long frequency = odd_lines((long)in.live * band.tiles);
   const float* weight[kMostChannels];
   float* target[kMostChannels];
   for (int i = 0; i < T; i++) {
@@ -65,12 +65,12 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
   b.out = target;
   for (int s = 0; s < plan.count; s++) {
     const int* taken = plan.frequency + plan.before[s];
-    for (int k = 0; k < plan.taps[s]; k++) tap[k] = (taken[k] - taken[0]) * frequency;
+    for (int k = 0; k < plan.taps[s]; k++) tap[k] = (taken[k] - taken[0]) * band.frequency;
     b.taps = plan.taps[s];
     b.weight_offset = plan.before[s] * c.step;
     const auto& table = kBlocks.taps(b.taps);
     for (int v = 0; v < vectors; v += per_block) {
-      b.in = spectrum + taken[0] * frequency + v * L;
+      b.in = spectrum + taken[0] * band.frequency + v * L;
       b.out_offset = s * band.tiles + v * L;
       table[at_most(per_block, vectors - v)][T](b);
     }
@@ -112,18 +112,17 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
   const int top = by_rows ? share.from(t.out_height) : 0, bottom = by_rows ? share.to(t.out_height) : t.out_height;
   for (int first = top; first < bottom; first += rows) {
     const int here = at_most(rows, bottom - first), tiles = padded(here * t.out_width);
-    const TileBand band{first, here, tiles};
+    const TileBand band{first, here, tiles, odd_lines((long)in.live * tiles)};
     const TileInput input = tile_input<Q>(t, here);
-    const long frequency = odd_lines((long)in.live * tiles);
-    float* rooms[2] = {room, room + input.floats()};  // in turn: what was just written is slow to read
-    place_tiles<Q>(t, input, tiles, 2, room, at);
+    place_tiles<Q>(t, input, tiles, kRooms, room, at);
+    const auto room_of = [&](int a) { return room + a % kRooms * input.floats(); };
     const auto copy = [&](int a) {
-      copy_inside(t, input, first * t.stride_y - t.pad_y, in.data + a * in.stride, rooms[a % 2]);
+      copy_inside(t, input, first * t.stride_y - t.pad_y, in.data + a * in.stride, room_of(a));
     };
     if (in.live > 0) copy(0);
     for (int a = 0; a < in.live; a++) {
       if (a + 1 < in.live) copy(a + 1);
-      transform_input<Q>(rooms[a % 2], input.row, at, by_fours, spectrum + (long)a * tiles, frequency, tiles);
+      transform_input<Q>(room_of(a), input.row, at, by_fours, spectrum + (long)a * tiles, band.frequency, tiles);
     }
     const int per_block = choose_vectors(tiles / L, to - from);
     each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
