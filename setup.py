@@ -23,8 +23,12 @@ FLAGS = [
     "-ffp-contract=fast",
     "-Wno-psabi",
 ]
-# GCC spills pointers into vector registers, and fetching them costs a fifth of a kernel's speed; clang has no such flag
-NO_VECTOR_SPILLS = "-mtune-ctrl=^inter_unit_moves_from_vec,^inter_unit_moves_to_vec"
+QUIRKS = [  # of GCC; what a compiler does not know is left out
+    # it spills pointers into vector registers, and fetching them costs a fifth of a kernel's speed
+    "-mtune-ctrl=^inter_unit_moves_from_vec,^inter_unit_moves_to_vec",
+    # it calls memcpy for a row of sixteen pixels
+    "-fno-tree-loop-distribute-patterns",
+]
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 KERNELS: dict[str, list[str]] = {"plain": []}
 if X86:
@@ -59,7 +63,7 @@ class BuildNative(build_ext):
     def _compile(self, ext: Extension) -> None:
         defines: list[tuple[str, str | None]] = [(f"SANP_WITH_{name.upper()}", None) for name in KERNELS]
         extra = os.environ.get("SANP_CXXFLAGS", "").split()
-        quirks = [NO_VECTOR_SPILLS] if X86 and self._accepts(NO_VECTOR_SPILLS) else []
+        quirks = [flag for flag in QUIRKS if self._accepts(flag)]
 
         def compiled(unit: Unit) -> list[str]:
             source, flags = unit

@@ -151,6 +151,20 @@ static inline int choose_vectors(int vectors, int channels) {
   return best;
 }
 
+// The part [first, first + count) of output planes that one thread is about to write. What lay there before was read by every
+// thread of a team, and to take lines away from the others holds up whoever writes them: stores ahead of time, while
+// there is arithmetic to do, take them for nothing. (A prefetch for writing leaves a line with those who share it.)
+struct Claim {
+  float* const* plane;
+  int planes;  // none: there is no team
+  long first, count;
+  // The n-th part, `of` so many.
+  void part(int n, int of) const {
+    for (int i = planes * n / of; i < planes * (n + 1) / of; i++)
+      for (long k = first; k < first + count; k += 16) *const_cast<volatile float*>(plane[i] + k) = 0;
+  }
+};
+
 // run(j, T) for T channels from j on, over all of [from, to): as few blocks of at most `most` as it takes, of even size.
 template <class Run>
 static inline void each_block(int from, int to, int most, const Run& run) {

@@ -48,11 +48,14 @@ struct Band {
   int first_pixel, pixels;
 };
 
+constexpr int kManyTaps = 128;  // of all live channels: with less to do, writing is all there is to wait for
+
 // Every output channel of the range [from, to) over one band.
-static void convolve_band(const Conv& c, const Band& band, const Outputs& out, int from, int to) {
+static void convolve_band(const Conv& c, const Band& band, const Outputs& out, int from, int to, bool team) {
   const int taps = c.window.taps();
   const int vectors = (band.pixels + L - 1) / L;
   const int per_block = choose_vectors(vectors, to - from);
+  const bool claims = team && band.in_count * taps >= kManyTaps;
   const auto& table = kBlocks.taps(taps);
   const float* weight[kMostChannels];
   float bias[kMostChannels];
@@ -79,6 +82,7 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
       b.in = band.in + v * L;
       b.out_offset = band.first_pixel + v * L;
       b.last = at_most(L, band.pixels - (v + P - 1) * L);
+      Claim{b.out, claims ? T : 0, b.out_offset, (P - 1) * L + b.last}.part(0, 1);
       table[P][T](b);
     }
   });
@@ -92,9 +96,8 @@ static void activate_band(const Conv& c, const Band& band, const Outputs& out, i
     int i = 0;
     for (; i + L <= band.pixels; i += L) store(p + i, apply(c.act, out.channel[j], load(p + i)));
     if (i < band.pixels) {
-      vf v{};
-      for (int k = i; k < band.pixels; k++) v[k - i] = p[k];
-      store_first(p + i, apply(c.act, out.channel[j], v), band.pixels - i);
+      const vf rest = load_first(p + i, band.pixels - i);
+      store_first(p + i, apply(c.act, out.channel[j], rest), band.pixels - i);
     }
   }
 }
@@ -136,7 +139,7 @@ static void direct(const Conv& c, const Map& in, const Outputs& out, Scratch scr
           band.in = scratch.floats;
           band.in_stride = copies.channel;
         }
-        convolve_band(c, band, out, from, to);
+        convolve_band(c, band, out, from, to, share.size > 1);
         activate_band(c, band, out, from, to);
       }
     }

@@ -114,8 +114,9 @@ static long lanes_scratch(const Conv& c) { return plan_lanes(c, kMostSamples).sc
 
 // T output channels of one sample, from position j of its list on.
 static void convolve_tiles(const Conv& c, const LanePlan& plan, const Map& in, const Outputs& out, int j, int T,
-                           const float* spectrum, float* sums, float* pixels) {
+                           const float* spectrum, float* sums, float* pixels, bool team) {
   const Weights& weights = c.of(Algorithm::lanes);
+  Claim{out.plane + j, team ? T : 0, 0, c.window.out_height * c.window.out_width}.part(0, 1);
   LaneBlock b{spectrum, (long)plan.tiles * kFrequencies, in.live, in.index, {}, {}};
   for (int lane = 0; lane < kFrequencies; lane += L)
     for (int p = 0; p < plan.tiles; p += kMaxVectors) {
@@ -181,7 +182,7 @@ static void convolve_lanes(const Conv& c, const Map* const* in, const Outputs* o
         int end = next[s];
         while (end < last && o.channel[end] < low + step) end++;
         each_block(next[s], end, plan.block, [&](int j, int T) {
-          convolve_tiles(c, plan, *in[first + s], o, j, T, spectra + s * plan.spectrum, sums, pixels);
+          convolve_tiles(c, plan, *in[first + s], o, j, T, spectra + s * plan.spectrum, sums, pixels, share.size > 1);
         });
         Band written{};
         written.pixels = c.window.out_height * c.window.out_width;

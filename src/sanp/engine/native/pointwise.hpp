@@ -3,12 +3,6 @@
 
 namespace SANP_NAMESPACE {
 
-static inline vf load_first(const float* p, int count) {
-  vf v{};
-  for (int i = 0; i < count; i++) v[i] = p[i];
-  return v;
-}
-
 // out[i] = f(i) a vector at a time; f is given whole vectors, and what it gives past `count` is dropped.
 template <class Function>
 static inline void each(float* out, int count, Function f) {

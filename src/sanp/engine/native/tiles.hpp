@@ -111,7 +111,7 @@ static inline void copy_row(const float* from, float* to, int count) {
   if (count < L) return store(to, first_lanes(load(from), count));
   int i = 0;
   for (; i + L <= count; i += L) store(to + i, load(from + i));
-  store(to + count - L, load(from + count - L));
+  if (i < count) store(to + count - L, load(from + count - L));
 }
 
 // From the top: the zeros after a row may reach into the next.

@@ -1,4 +1,8 @@
 // One vector of SANP_LANES floats, by the compiler's vector extensions, and the mathematics of the activations on it.
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "layout.hpp"
 
 namespace SANP_NAMESPACE {
@@ -15,9 +19,21 @@ static inline void store(float* p, vf v) { *reinterpret_cast<vf_unaligned*>(p) =
 static inline vf splat(float x) { return x - vf{}; }
 static inline vf choose(vi mask, vf yes, vf no) { return mask ? yes : no; }
 
+// The first `count` floats and no others, fewer than a vector.
+#ifdef __AVX512F__
+static inline __mmask16 first(int count) { return (__mmask16)((1u << count) - 1); }
+static inline vf load_first(const float* p, int count) { return _mm512_maskz_loadu_ps(first(count), p); }
+static inline void store_first(float* p, vf v, int count) { _mm512_mask_storeu_ps(p, first(count), v); }
+#else
+static inline vf load_first(const float* p, int count) {
+  vf v{};
+  for (int i = 0; i < count; i++) v[i] = p[i];
+  return v;
+}
 static inline void store_first(float* p, vf v, int count) {
   for (int i = 0; i < count; i++) p[i] = v[i];
 }
+#endif
 
 // The first lanes, and zeros.
 static inline vf first_lanes(vf v, int count) {

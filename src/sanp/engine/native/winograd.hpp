@@ -44,7 +44,7 @@ struct TileBand {
 // The sums of T output channels from j on, [channel][sum][tile].
 template <class Q>
 static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const TileBand& band, const float* spectrum,
-                      float* sums, int j, int T, int per_block) {
+                      float* sums, int j, int T, int per_block, const Claim& claim) {
   static constexpr Sums<Q> plan{};
   const Weights& weights = c.of(Q::algorithm);
   const int vectors = band.tiles / L;
@@ -69,6 +69,7 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
     b.taps = plan.taps[s];
     b.weight_offset = plan.before[s] * c.step;
     const auto& table = kBlocks.taps(b.taps);
+    claim.part(s, plan.count);
     for (int v = 0; v < vectors; v += per_block) {
       b.in = spectrum + taken[0] * band.frequency + v * L;
       b.out_offset = s * band.tiles + v * L;
@@ -124,15 +125,16 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
       if (a + 1 < in.live) copy(a + 1);
       transform_input<Q>(room_of(a), input.row, at, by_fours, spectrum + (long)a * tiles, band.frequency, tiles);
     }
-    const int per_block = choose_vectors(tiles / L, to - from);
-    each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
-      sum_tiles<Q>(c, in, out, band, spectrum, sums, j, T, per_block);
-      for (int i = 0; i < T; i++)
-        write_tiles<Q>(c, t, band, out, j + i, sums + (long)i * Q::S * Q::S * tiles, pixels);
-    });
     Band written;
     written.first_pixel = first * Q::M * c.window.out_width;
     written.pixels = (at_most((first + here) * Q::M, c.window.out_height) - first * Q::M) * c.window.out_width;
+    const int per_block = choose_vectors(tiles / L, to - from);
+    each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
+      const Claim claim{out.plane + j, share.size > 1 ? T : 0, written.first_pixel, written.pixels};
+      sum_tiles<Q>(c, in, out, band, spectrum, sums, j, T, per_block, claim);
+      for (int i = 0; i < T; i++)
+        write_tiles<Q>(c, t, band, out, j + i, sums + (long)i * Q::S * Q::S * tiles, pixels);
+    });
     activate_band(c, written, out, from, to);
   }
 }
