@@ -4,12 +4,14 @@ import json
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from sanp.engine import compile, tune, tuning_cache
-from sanp.engine.library import Unavailable, library_path, load
+from sanp.engine.library import ALGORITHMS, NativeProgram, Unavailable, library_path, load
 
 try:
     load()
@@ -41,11 +43,27 @@ def test_a_second_compilation_measures_nothing(tuning: Path, monkeypatch: pytest
     assert list(content["choices"].values()) == [next(iter(content["choices"].values()))]
 
 
-@pytest.mark.parametrize("batch, threads, team", [(1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 1, 1)])
-def test_threads_that_share_an_image_are_timed_together(
-    tuning: Path, monkeypatch: pytest.MonkeyPatch, batch: int, threads: int, team: int
+@pytest.mark.parametrize("batch, threads, timed", [(1, 1, [1]), (1, 2, [1, 2]), (2, 2, [1]), (2, 1, [1])])
+def test_threads_that_share_an_image_are_timed_together_too(
+    tuning: Path, monkeypatch: pytest.MonkeyPatch, batch: int, threads: int, timed: list[int]
 ) -> None:
-    assert teams(monkeypatch, batch, threads) == [team]
+    assert teams(monkeypatch, batch, threads) == timed
+
+
+@pytest.mark.parametrize("together, expected", [(0.95, "direct"), (0.85, "winograd 4x4")])
+def test_a_team_chooses_otherwise_than_one_thread_only_for_a_tenth(
+    tuning: Path, monkeypatch: pytest.MonkeyPatch, together: float, expected: str
+) -> None:
+    def seconds(program: NativeProgram, choices: object, inputs: object, team: int) -> NDArray[np.float64]:
+        table = np.full((len(ALGORITHMS), program.operators), 9.0)
+        table[ALGORITHMS.index("direct")] = 1
+        table[ALGORITHMS.index("winograd 4x4")] = 2 if team == 1 else together
+        return table
+
+    monkeypatch.setattr(tune, "_measure", seconds)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU())
+    fast = compile(net, torch.zeros(1, 3, 16, 16), threads=2)
+    assert expected in str(fast.plan)
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"choices": 3}', '{"choices": {"a": "b"}}', "\x00\xff"])

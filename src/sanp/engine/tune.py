@@ -11,37 +11,42 @@ from sanp.engine.library import ALGORITHMS, NativeProgram, library_path
 
 _ROUNDS, _ROUNDS_TOGETHER = 4, 12
 """threads that share an image are timed by the wall clock, which other processes disturb"""
+_WORTH_A_CHANGE = 0.1
 Key = tuple[object, ...]
 
 
 def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[np.float32]], threads: int) -> None:
     """Sets the fastest algorithm of every convolution. ``keys`` says of each operator what its time depends on.
 
-    One thread is timed, by its own clock, where each has samples of its own; those that have to share one are timed
-    together. Several samples share the fetching of weights, so their number may decide too.
+    One thread is timed, by its own clock, where each has samples of its own. Those that have to share one are timed
+    together, and choose otherwise than one thread only where that is clearly faster: at times a machine gives them less
+    than a core each. Several samples share the fetching of weights, so their number may decide too.
     """
-    choices = {op: program.algorithms(op) for op in range(program.operators)}
+    choices = {op: found for op in range(program.operators) if len(found := program.algorithms(op)) > 1}
     samples = len(inputs[0])
-    team = threads if samples < threads else 1
     open_channels = np.zeros((samples, max(1, program.gates)), np.int32)
     program.run(inputs, 1, live=open_channels)
     density = (open_channels[0] // 8).tolist()  # neighbouring densities choose alike
-    named = {
-        op: json.dumps([program.instruction_set, keys[op], density, samples, team])
-        for op, found in choices.items()
-        if len(found) > 1
-    }
-    library = library_path()
-    remembered = tuning_cache.read(library)
-    if any(remembered.get(key) not in choices[op] for op, key in named.items()):
-        seconds = _measure(program, choices, inputs, team)
-        measured = {
-            key: min(choices[op], key=lambda algorithm: float(seconds[algorithm, op])) for op, key in named.items()
-        }
-        tuning_cache.add(library, measured)
-        remembered |= measured
-    for op, key in named.items():
-        program.choose(op, remembered[key])
+
+    def chosen(team: int, before: dict[int, int]) -> dict[int, int]:
+        """Remembered, or measured; what another choice was made ``before`` has to gain a tenth to be left."""
+        named = {op: json.dumps([program.instruction_set, keys[op], density, samples, team]) for op in choices}
+        library = library_path()
+        remembered = tuning_cache.read(library)
+        if any(remembered.get(key) not in choices[op] for op, key in named.items()):
+            seconds = _measure(program, choices, inputs, team)
+            for op, algorithm in before.items():
+                seconds[algorithm, op] *= 1 - _WORTH_A_CHANGE
+            measured = {key: min(choices[op], key=lambda found: float(seconds[found, op])) for op, key in named.items()}
+            tuning_cache.add(library, measured)
+            remembered |= measured
+        return {op: remembered[key] for op, key in named.items()}
+
+    best = chosen(1, {})
+    if samples < threads:
+        best = chosen(threads, best)
+    for op, algorithm in best.items():
+        program.choose(op, algorithm)
 
 
 def _measure(
@@ -52,8 +57,7 @@ def _measure(
     for _ in range(_ROUNDS if team == 1 else _ROUNDS_TOGETHER):
         for algorithm in range(len(ALGORITHMS)):
             for op, found in choices.items():
-                if found:
-                    program.choose(op, algorithm if algorithm in found else found[0])
+                program.choose(op, algorithm if algorithm in found else found[0])
             program.run(inputs, team)  # each algorithm has weights of its own: they are timed where they will lie
             seconds = np.zeros(program.operators)
             program.run(inputs, team, seconds=seconds)

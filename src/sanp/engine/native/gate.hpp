@@ -38,48 +38,68 @@ static void mark_top(const float* score, int count, int top, float* open) {
 }
 
 static void mark_positive(const float* score, int count, float* open) {
-  bool any = false;
+  int marked = 0;
   for (int j = 0; j < count; j++) {
     open[j] = score[j] > 0 ? 1.f : 0.f;
-    any |= score[j] > 0;
+    marked += score[j] > 0 ? 1 : 0;
   }
-  if (!any) open[largest(score, count)] = 1;  // an empty layer would be dead
+  if (marked == 0) open[largest(score, count)] = 1;  // an empty layer would be dead
 }
 
 static inline float bounded(float s, float most) { return s > most ? most : s; }  // NaN stays
 
 // Neighbouring channels in groups of `group` decide together, by the mean of their scores.
-static void decide(const Gate& g, const float* saliency, float* room, Decision& d) {
+static void score_groups(const Gate& g, const float* saliency, float* score) {
   const int count = g.out_channels / g.group;
-  float* score = room;
-  float* open = room + count;
+  if (g.group == 1) {
+    for (int j = 0; j < count; j++) score[j] = saliency[j] - g.threshold[j];
+    return;
+  }
   for (int j = 0; j < count; j++) {
     float total = 0;
     for (int i = j * g.group; i < (j + 1) * g.group; i++) total += saliency[i] - g.threshold[i];
-    score[j] = g.group == 1 ? total : total / (float)g.group;
+    score[j] = total / (float)g.group;
   }
+}
+
+// `g` and `list` are copies, which nothing that is written here can change.
+static void decide(const Gate g, const float* saliency, float* room, Decision& d) {
+  const int count = g.out_channels / g.group;
+  float* score = room;
+  float* open = room + count;
+  score_groups(g, saliency, score);
   if (g.top > 0)
     mark_top(score, count, g.top, open);
   else
     mark_positive(score, count, open);
+  const Decision list = d;
   int live = 0;
-  for (int j = 0, c = 0; j < count; j++)
-    for (int i = 0; i < g.group; i++, c++) {  // written in any case, kept if open
-      d.channel[live] = c;
-      d.scale[live] = g.scales ? bounded(saliency[c], g.most) : 1.f;
-      live += open[j] != 0;
-    }
+  const auto keep = [&](int c, bool kept) {  // written in any case: faster than to ask first
+    list.channel[live] = c;
+    list.scale[live] = g.scales ? bounded(saliency[c], g.most) : 1.f;
+    live += kept;
+  };
+  for (int j = 0; j < count; j++) {
+    if (g.group == 1)
+      keep(j, open[j] != 0);
+    else
+      for (int c = j * g.group; c < (j + 1) * g.group; c++) keep(c, open[j] != 0);
+  }
   d.live = live;
 }
 
 static inline float* aligned(float* room, long used) { return room + (used + 15) / 16 * 16; }
 
-// A team shares the inputs' means, then the hidden units, then the outputs; its first thread decides.
+constexpr long kWorthSharing = 1 << 14;  // multiplications of a gate: with fewer, a wait between its steps takes longer
+
+// A team shares the inputs' means, then the hidden units and the outputs if they are many; its first thread decides.
 static void gate(const Gate& g, Descriptor descriptor, const Map& in, Decision& d, Scratch scratch, Share share) {
   float* means = scratch.common;
   float* hidden = aligned(means, in.channels);
   float* saliency = aligned(hidden, g.hidden);
   float* room = scratch.floats + (aligned(saliency, g.out_channels) - scratch.common);
+  const bool together = share.size > 1 && (long)g.hidden * (in.live + g.out_channels) >= kWorthSharing;
+  const Share rest = together ? share : Share{0, 1, nullptr};
   if (g.hidden > 0) {
     const float part = 1.f / in.pixels();
     for (int a = share.from(in.live); a < share.to(in.live); a++) {
@@ -87,8 +107,11 @@ static void gate(const Gate& g, Descriptor descriptor, const Map& in, Decision& 
       means[a] = part * (descriptor == Descriptor::mean ? sum(plane, in.pixels()) : sum_absolute(plane, in.pixels()));
     }
     share.meet();
-    add_rows(g.b1, g.w1, in.index, means, in.live, hidden, g.hidden, share);
-    share.meet();
+  }
+  if (!together && share.rank > 0) return;
+  if (g.hidden > 0) {
+    add_rows(g.b1, g.w1, in.index, means, in.live, hidden, g.hidden, rest);
+    if (together) share.meet();
   }
   int* alive = reinterpret_cast<int*>(room);  // the hidden units that are not zero, NaN among them
   float* values = aligned(room, g.hidden);
@@ -98,8 +121,8 @@ static void gate(const Gate& g, Descriptor descriptor, const Map& in, Decision& 
     values[count] = hidden[h];
     count += !(hidden[h] <= 0);
   }
-  add_rows(g.b2, g.w2, alive, values, count, saliency, g.out_channels, share);
-  share.meet();
+  add_rows(g.b2, g.w2, alive, values, count, saliency, g.out_channels, rest);
+  if (together) share.meet();
   if (share.rank == 0) decide(g, saliency, room, d);
 }
 

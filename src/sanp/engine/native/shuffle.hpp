@@ -3,12 +3,6 @@
 
 namespace SANP_NAMESPACE {
 
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define SANP_SHUFFLE(...) __builtin_shufflevector(__VA_ARGS__)
-#endif
-#endif
-
 #if defined(SANP_SHUFFLE) && SANP_LANES == 8
 // Within halves of a register first, then across them once: half the instructions of the plain form below.
 static inline vf evens_in_halves(vf a, vf b) { return SANP_SHUFFLE(a, b, 0, 2, 8, 10, 4, 6, 12, 14); }
@@ -246,6 +240,17 @@ static inline vf under_fours(const float* base, const int* at, int m) {
     return two_eights(base + at[8 * m], base + at[8 * m + 4]);
 }
 
+// Four columns from here(0) to here(3), and some of the four after them.
+template <int N, class Here, class Further>
+static inline void sort_columns(const Here& here, const Further& further, vf (&d)[N]) {
+  static_assert(N > 4 && N <= 8, "four columns and some of the four after them");
+  vf o[4];
+  split_four(here(0), here(1), here(2), here(3), o);
+  for (int k = 0; k < 4; k++) d[k] = o[k];
+  split_four(further(0), further(1), further(2), further(3), o);
+  for (int k = 4; k < N; k++) d[k] = o[k - 4];
+}
+
 // As load_columns, for such tiles: a few whole vectors are sorted instead of many small ones put together. Up to 4 Step + 4
 // floats are read at the first of every four.
 template <int N, int Step>
@@ -258,12 +263,8 @@ static inline void load_columns_by_fours(const float* base, const int* at, vf (&
       d[k + 1] = odd_lanes(under(k, 0), under(k, 1));
     }
   } else {
-    static_assert(Step == 4 && N > 4 && N <= 8, "four columns and some of the four after them");
-    vf o[4];
-    split_four(under(0, 0), under(0, 1), under(0, 2), under(0, 3), o);
-    for (int k = 0; k < 4; k++) d[k] = o[k];
-    split_four(under(4, 0), under(4, 1), under(4, 2), under(4, 3), o);
-    for (int k = 4; k < N; k++) d[k] = o[k - 4];
+    static_assert(Step == 4, "four columns and some of the four after them");
+    sort_columns([&](int m) { return under(0, m); }, [&](int m) { return under(4, m); }, d);
   }
 }
 

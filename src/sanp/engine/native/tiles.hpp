@@ -124,31 +124,85 @@ static inline void copy_inside(const Window& t, const TileInput& input, int firs
   }
 }
 
+// The frequencies of one vector of tiles; columns(y, d) gives the columns of their row y.
+template <class Q, class Columns>
+static inline void transform_vector(const Columns& columns, float* out, long frequency) {
+  constexpr int N = Q::N;
+  vf half[N][N];  // [row][column frequency]
+#pragma GCC unroll 6
+  for (int y = 0; y < N; y++) {
+    vf d[N];
+    columns(y, d);
+    transform(Q{}, d, half[y]);
+  }
+#pragma GCC unroll 6
+  for (int x = 0; x < N; x++) {
+    vf d[N], o[N];
+#pragma GCC unroll 6
+    for (int y = 0; y < N; y++) d[y] = half[y][x];
+    transform(Q{}, d, o);
+    float* to = out + x * frequency;
+#pragma GCC unroll 6
+    for (int y = 0; y < N; y++, to += N * frequency) {
+      store(to, o[y]);
+      asm("" : "+r"(to));  // one address that moves on, instead of all of them, which are more than there are registers
+    }
+  }
+}
+
 // By fours: a row of tiles is a multiple of four.
 template <class Q>
 static void transform_input(const float* room, int row, const int* at, bool by_fours, float* out, long frequency,
                             int tiles) {
-  constexpr int N = Q::N;
   for (int v = 0; v < tiles; v += L) {
-    vf half[N][N];  // [row][column frequency]
-#pragma GCC unroll 6
-    for (int y = 0; y < N; y++) {
-      vf d[N];
+    const auto columns = [&](int y, vf(&d)[Q::N]) {
       if (by_fours)
-        load_columns_by_fours<N, Q::M * Q::stride>(room + y * row, at + v, d);
+        load_columns_by_fours<Q::N, Q::M * Q::stride>(room + y * row, at + v, d);
       else
-        load_columns<N>(room + y * row, at + v, d);
-      transform(Q{}, d, half[y]);
+        load_columns<Q::N>(room + y * row, at + v, d);
+    };
+    transform_vector<Q>(columns, out + v, frequency);
+  }
+}
+
+// A row of four tiles where it lies in a plane: sixteen pixels, and those four further on. The masks leave out what is
+// outside of the plane.
+struct Piece {
+  int offset;
+  unsigned short here, further;
+};
+
+// Schemes whose tiles are read from the planes themselves, if they are by fours: sixteen lanes have masks for nothing.
+template <class Q>
+constexpr bool kReadsPlanes = L == 16 && Q::M * Q::stride == 4;
+
+// [row in tile][four tiles]
+template <class Q>
+static void find_pieces(const Window& t, int first, int rows, int tiles, Piece* pieces) {
+  const auto inside = [&](int left) {
+    unsigned mask = 0;
+    for (int i = 0; i < 16; i++)
+      if (left + i >= 0 && left + i < t.width) mask |= 1u << i;
+    return (unsigned short)mask;
+  };
+  for (int y = 0; y < Q::N; y++)
+    for (int i = 0; i < tiles; i += 4) {
+      const int line = (first + i / t.out_width) * 4 + y - t.pad_y, left = i % t.out_width * 4 - t.pad_x;
+      const bool there = line >= 0 && line < t.height && i / t.out_width < rows;
+      *pieces++ = there ? Piece{line * t.width + left, inside(left), inside(left + 4)} : Piece{};
     }
-#pragma GCC unroll 6
-    for (int x = 0; x < N; x++) {
-      vf d[N], o[N];
-#pragma GCC unroll 6
-      for (int y = 0; y < N; y++) d[y] = half[y][x];
-      transform(Q{}, d, o);
-#pragma GCC unroll 6
-      for (int y = 0; y < N; y++) store(out + (y * N + x) * frequency + v, o[y]);
-    }
+}
+
+template <class Q>
+static void transform_plane(const float* plane, const Piece* pieces, float* out, long frequency, int tiles) {
+  for (int v = 0; v < tiles; v += L) {
+    const auto columns = [&](int y, vf(&d)[Q::N]) {
+      const Piece* p = pieces + (y * tiles + v) / 4;
+      const auto here = [&](int m) { return load_lanes(plane + p[m].offset, p[m].here); };
+      const auto further = [&](int m) { return load_lanes(plane + p[m].offset + 4, p[m].further); };
+      sort_columns(here, further, d);
+    };
+    transform_vector<Q>(columns, out + v, frequency);
   }
 }
 

@@ -5,6 +5,12 @@
 
 #include "layout.hpp"
 
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SANP_SHUFFLE(...) __builtin_shufflevector(__VA_ARGS__)
+#endif
+#endif
+
 namespace SANP_NAMESPACE {
 
 using namespace sanp;
@@ -35,6 +41,18 @@ static inline void store_first(float* p, vf v, int count) {
 }
 #endif
 
+// The lanes of a mask, and zeros: nothing else is touched.
+#ifdef __AVX512F__
+static inline vf load_lanes(const float* p, unsigned mask) { return _mm512_maskz_loadu_ps((__mmask16)mask, p); }
+#else
+static inline vf load_lanes(const float* p, unsigned mask) {
+  vf v{};
+  for (int i = 0; i < L; i++)
+    if (mask >> i & 1) v[i] = p[i];
+  return v;
+}
+#endif
+
 // The first lanes, and zeros.
 static inline vf first_lanes(vf v, int count) {
   vi lane;
@@ -42,11 +60,21 @@ static inline vf first_lanes(vf v, int count) {
   return choose(lane < count, v, vf{});
 }
 
+#if defined(SANP_SHUFFLE) && SANP_LANES == 16
+static inline float sum_lanes(vf v) {  // half of them onto the other half, four times: no chain of sixteen additions
+  v += SANP_SHUFFLE(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  v += SANP_SHUFFLE(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  v += SANP_SHUFFLE(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  v += SANP_SHUFFLE(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  return v[0];
+}
+#else
 static inline float sum_lanes(vf v) {
   float s = 0;
   for (int i = 0; i < L; i++) s += v[i];
   return s;
 }
+#endif
 
 // Comparisons are false for NaN, so NaN comes out of every function below, as it does in torch.
 static inline vf relu(vf x) { return choose(x < 0, vf{}, x); }

@@ -41,6 +41,42 @@ struct TileBand {
   long frequency;
 };
 
+// Half of the planes that a team reads lie in another core's cache. Small ones are over before the processor sees that
+// they are read in order.
+static inline void fetch(const float* plane, int pixels) {
+  constexpr int few = 512;
+  if (pixels > few) return;
+  for (int i = 0; i < pixels; i += 16) __builtin_prefetch(plane + i);
+}
+
+// The frequencies of every live channel over a band.
+template <class Q>
+static void prepare_band(const Window& t, const Map& in, const TileBand& band, float* room, int* at, float* spectrum,
+                         bool team) {
+  const auto plane = [&](int a) { return in.data + a * in.stride; };
+  const auto frequencies = [&](int a) { return spectrum + (long)a * band.tiles; };
+  const bool by_fours = t.out_width % 4 == 0;
+  if constexpr (kReadsPlanes<Q>)
+    if (by_fours) {
+      Piece* pieces = reinterpret_cast<Piece*>(room);
+      find_pieces<Q>(t, band.first, band.rows, band.tiles, pieces);
+      for (int a = 0; a < in.live; a++) {
+        if (team && a + 2 < in.live) fetch(plane(a + 2), in.pixels());
+        transform_plane<Q>(plane(a), pieces, frequencies(a), band.frequency, band.tiles);
+      }
+      return;
+    }
+  const TileInput input = tile_input<Q>(t, band.rows);
+  place_tiles<Q>(t, input, band.tiles, kRooms, room, at);
+  const auto room_of = [&](int a) { return room + a % kRooms * input.floats(); };
+  const auto copy = [&](int a) { copy_inside(t, input, band.first * t.stride_y - t.pad_y, plane(a), room_of(a)); };
+  if (in.live > 0) copy(0);
+  for (int a = 0; a < in.live; a++) {
+    if (a + 1 < in.live) copy(a + 1);
+    transform_input<Q>(room_of(a), input.row, at, by_fours, frequencies(a), band.frequency, band.tiles);
+  }
+}
+
 // The sums of T output channels from j on, [channel][sum][tile].
 template <class Q>
 static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const TileBand& band, const float* spectrum,
@@ -109,22 +145,11 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
   float* sums = spectrum + plan.input;
   float* pixels = sums + plan.sums;
   const int from = by_rows ? 0 : share.from(out.count), to = by_rows ? out.count : share.to(out.count);
-  const bool by_fours = t.out_width % 4 == 0;
   const int top = by_rows ? share.from(t.out_height) : 0, bottom = by_rows ? share.to(t.out_height) : t.out_height;
   for (int first = top; first < bottom; first += rows) {
     const int here = at_most(rows, bottom - first), tiles = padded(here * t.out_width);
     const TileBand band{first, here, tiles, odd_lines((long)in.live * tiles)};
-    const TileInput input = tile_input<Q>(t, here);
-    place_tiles<Q>(t, input, tiles, kRooms, room, at);
-    const auto room_of = [&](int a) { return room + a % kRooms * input.floats(); };
-    const auto copy = [&](int a) {
-      copy_inside(t, input, first * t.stride_y - t.pad_y, in.data + a * in.stride, room_of(a));
-    };
-    if (in.live > 0) copy(0);
-    for (int a = 0; a < in.live; a++) {
-      if (a + 1 < in.live) copy(a + 1);
-      transform_input<Q>(room_of(a), input.row, at, by_fours, spectrum + (long)a * tiles, band.frequency, tiles);
-    }
+    prepare_band<Q>(t, in, band, room, at, spectrum, share.size > 1);
     Band written;
     written.first_pixel = first * Q::M * c.window.out_width;
     written.pixels = (at_most((first + here) * Q::M, c.window.out_height) - first * Q::M) * c.window.out_width;
