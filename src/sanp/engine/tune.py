@@ -11,7 +11,7 @@ from sanp.engine.library import ALGORITHMS, NativeProgram, library_path
 
 _ROUNDS, _ROUNDS_TOGETHER = 4, 12
 """threads that share an image are timed by the wall clock, which other processes disturb"""
-_WORTH_A_CHANGE = 0.1
+_WORTH_A_CHANGE = 0.25
 Key = tuple[object, ...]
 
 
@@ -29,7 +29,7 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
     density = (open_channels[0] // 8).tolist()  # neighbouring densities choose alike
 
     def chosen(team: int, before: dict[int, int]) -> dict[int, int]:
-        """Remembered, or measured; what another choice was made ``before`` has to gain a tenth to be left."""
+        """Remembered, or measured; what another choice was made ``before`` has to be a quarter slower to be left."""
         named = {op: json.dumps([program.instruction_set, keys[op], density, samples, team]) for op in choices}
         library = library_path()
         remembered = tuning_cache.read(library)

@@ -41,39 +41,39 @@ struct TileBand {
   long frequency;
 };
 
-// Half of the planes that a team reads lie in another core's cache. Small ones are over before the processor sees that
-// they are read in order.
-static inline void fetch(const float* plane, int pixels) {
-  constexpr int few = 512;
-  if (pixels > few) return;
-  for (int i = 0; i < pixels; i += 16) __builtin_prefetch(plane + i);
-}
-
-// The frequencies of every live channel over a band.
+// The frequencies of every live channel over a band. A thread begins with the channels that it has probably written itself,
+// and asks for those in other cores' caches meanwhile.
 template <class Q>
 static void prepare_band(const Window& t, const Map& in, const TileBand& band, float* room, int* at, float* spectrum,
-                         bool team) {
-  const auto plane = [&](int a) { return in.data + a * in.stride; };
-  const auto frequencies = [&](int a) { return spectrum + (long)a * band.tiles; };
+                         Share share) {
+  const int own = share.from(in.live), ahead = at_least(1, in.live / share.size);
+  const auto nth = [&](int k) { return (own + k) % in.live; };
+  const auto plane = [&](int k) { return in.data + nth(k) * in.stride; };
+  const auto frequencies = [&](int k) { return spectrum + (long)nth(k) * band.tiles; };
+  const auto fetch = [&](int k) {
+    if (share.size == 1 || k >= in.live) return;
+    for (int i = 0; i < in.pixels(); i += 16) __builtin_prefetch(plane(k) + i);
+  };
   const bool by_fours = t.out_width % 4 == 0;
   if constexpr (kReadsPlanes<Q>)
     if (by_fours) {
       Piece* pieces = reinterpret_cast<Piece*>(room);
       find_pieces<Q>(t, band.first, band.rows, band.tiles, pieces);
-      for (int a = 0; a < in.live; a++) {
-        if (team && a + 2 < in.live) fetch(plane(a + 2), in.pixels());
-        transform_plane<Q>(plane(a), pieces, frequencies(a), band.frequency, band.tiles);
+      for (int k = 0; k < in.live; k++) {
+        fetch(k + ahead);
+        transform_plane<Q>(plane(k), pieces, frequencies(k), band.frequency, band.tiles);
       }
       return;
     }
   const TileInput input = tile_input<Q>(t, band.rows);
   place_tiles<Q>(t, input, band.tiles, kRooms, room, at);
-  const auto room_of = [&](int a) { return room + a % kRooms * input.floats(); };
-  const auto copy = [&](int a) { copy_inside(t, input, band.first * t.stride_y - t.pad_y, plane(a), room_of(a)); };
+  const auto room_of = [&](int k) { return room + k % kRooms * input.floats(); };
+  const auto copy = [&](int k) { copy_inside(t, input, band.first * t.stride_y - t.pad_y, plane(k), room_of(k)); };
   if (in.live > 0) copy(0);
-  for (int a = 0; a < in.live; a++) {
-    if (a + 1 < in.live) copy(a + 1);
-    transform_input<Q>(room_of(a), input.row, at, by_fours, frequencies(a), band.frequency, band.tiles);
+  for (int k = 0; k < in.live; k++) {
+    fetch(k + ahead);
+    if (k + 1 < in.live) copy(k + 1);
+    transform_input<Q>(room_of(k), input.row, at, by_fours, frequencies(k), band.frequency, band.tiles);
   }
 }
 
@@ -149,7 +149,7 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
   for (int first = top; first < bottom; first += rows) {
     const int here = at_most(rows, bottom - first), tiles = padded(here * t.out_width);
     const TileBand band{first, here, tiles, odd_lines((long)in.live * tiles)};
-    prepare_band<Q>(t, in, band, room, at, spectrum, share.size > 1);
+    prepare_band<Q>(t, in, band, room, at, spectrum, share);
     Band written;
     written.first_pixel = first * Q::M * c.window.out_width;
     written.pixels = (at_most((first + here) * Q::M, c.window.out_height) - first * Q::M) * c.window.out_width;
