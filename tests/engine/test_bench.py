@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import sanp
 from sanp.engine import runtimes
-from sanp.engine.bench import BenchConfig, bench, medians, random_images
+from sanp.engine.bench import BenchConfig, bench, durations, random_images
 from sanp.engine.bench_report import engine_table, threads_table, time_against_flops, write_figure
 from sanp.errors import SanpError
 from sanp.results import filled, read
@@ -43,11 +43,12 @@ def test_a_network_without_gates_is_timed_as_it_is() -> None:
     assert 0.25 < found.rows[-1].kept < 0.5
 
 
-def test_a_median_is_of_the_calls_that_were_made_in_turn() -> None:
+def test_calls_are_timed_in_turn() -> None:
     clock = iter(range(10_000))
     order: list[str] = []
     calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b") or next(clock)}
-    assert medians(calls, 0, lambda: next(clock)) == {"a": 1, "b": 2}  # b's own call takes a tick of the clock
+    # b's own call takes a tick of the clock
+    assert durations(calls, 0, lambda: next(clock)) == {"a": [1] * 6, "b": [2] * 6}
     assert "".join(order) == "ab" + 2 * (4 * "a" + 4 * "b")
 
 
@@ -140,12 +141,16 @@ def test_the_newest_line_of_a_network_is_the_table_s() -> None:
 def test_the_newest_gain_by_threads_is_the_table_s() -> None:
     line = {"network": "net", "batch": 1, "threads": 2, "gains": {"engine": 1.2345}}
     assert threads_table(
-        [line, {**line, "gains": {"engine": 1.9, "other": 1.5}}, {**line, "batch": 64}]
+        [
+            line,
+            {**line, "gains": {"engine": 1.9, "other": 1.5}},
+            {**line, "batch": 64, "fastest tenth": {"engine": 1.5}},
+        ]
     ).splitlines() == [
         "| | batch | threads | engine | other |",
         "|---|---|---|---|---|",
         "| net | 1 | 2 | 1.90 | 1.50 |",
-        "| net | 64 | 2 | 1.23 |  |",
+        "| net | 64 | 2 | 1.23 (1.50) |  |",
     ]
 
 

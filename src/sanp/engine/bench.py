@@ -106,7 +106,10 @@ def bench(name: str, dense: nn.Module, gated: nn.Module, images: Tensor, config:
             kept[label] = statistics.fmean(_kept(network, dense, batch) for batch in turns)
             calls[label] = _engine(network, turns, config)
         clock = time.process_time if config.threads == 1 else time.perf_counter
-        times = medians(calls, config.seconds * len(calls), clock)
+        times = {
+            name: statistics.median(found)
+            for name, found in durations(calls, config.seconds * len(calls), clock).items()
+        }
     best = min((times[reference] for reference in FP32 if reference in times), default=None)
     rows = tuple(
         Timing(
@@ -178,9 +181,9 @@ def _pinned(config: BenchConfig) -> Iterator[None]:
             os.sched_setaffinity(0, allowed)
 
 
-def medians(
+def durations(
     calls: Mapping[str, Call], seconds: float, clock: Callable[[], float], *, warm: int = 1, burst: int = 3
-) -> dict[str, float]:
+) -> dict[str, list[float]]:
     """Interleaved bursts; the first calls of each warm the caches and are not counted."""
     for call in calls.values():
         call()
@@ -194,7 +197,7 @@ def medians(
                 start = clock()
                 call()
                 times[name].append(clock() - start)
-    return {name: statistics.median(found) for name, found in times.items()}
+    return times
 
 
 def random_images(shape: tuple[int, ...], count: int, seed: int = 0) -> Tensor:

@@ -30,13 +30,21 @@ def engine_table(lines: Iterable[Mapping[str, Any]]) -> str:
 
 
 def threads_table(lines: Iterable[Mapping[str, Any]]) -> str:
-    """A Markdown table of how much faster several threads are than one; the last line of a case counts."""
-    newest = {(line["network"], line["batch"], line["threads"]): line["gains"] for line in lines}
-    columns = list(dict.fromkeys(what for gains in newest.values() for what in gains))
+    """A Markdown table of how much faster several threads are than one; the last line of a case counts.
+
+    Medians, and in brackets the fastest tenth of the calls where a line has it.
+    """
+    newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
+    columns = list(dict.fromkeys(what for line in newest.values() for what in line["gains"]))
     table = [f"| | batch | threads | {' | '.join(columns)} |", "|---" * (len(columns) + 3) + "|"]
-    for (network, batch, threads), gains in newest.items():
-        cells = [f"{gains[what]:.2f}" if what in gains else "" for what in columns]
-        table.append(f"| {network} | {batch} | {threads} | {' | '.join(cells)} |")
+
+    def cell(line: Mapping[str, Any], what: str) -> str:
+        fastest = line.get("fastest tenth", {})
+        second = f" ({fastest[what]:.2f})" if what in fastest else ""
+        return f"{line['gains'][what]:.2f}{second}" if what in line["gains"] else ""
+
+    for (network, batch, threads), line in newest.items():
+        table.append(f"| {network} | {batch} | {threads} | {' | '.join(cell(line, what) for what in columns)} |")
     return "\n".join(table)
 
 
