@@ -167,11 +167,12 @@ struct Claim {
 
 // run(j, T) for T channels from j on, over all of [from, to): as few blocks of at most `most` as it takes, of even size.
 template <class Run>
-static inline void each_block(int from, int to, int most, const Run& run) {
+static inline void each_block(int from, int to, int most, const Run& run, bool backwards = false) {
   const int blocks = (to - from + most - 1) / most;
-  for (int n = 0, j = from, T; n < blocks; n++, j += T) {
-    T = (to - j + (blocks - n) - 1) / (blocks - n);
-    run(j, T);
+  const auto start = [&](int n) { return from + (int)((long)(to - from) * n / blocks); };
+  for (int i = 0; i < blocks; i++) {
+    const int n = backwards ? blocks - 1 - i : i;
+    run(start(n), start(n + 1) - start(n));
   }
 }
 

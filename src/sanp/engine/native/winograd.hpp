@@ -146,6 +146,8 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
   float* pixels = sums + plan.sums;
   const int from = by_rows ? 0 : share.from(out.count), to = by_rows ? out.count : share.to(out.count);
   const int top = by_rows ? share.from(t.out_height) : 0, bottom = by_rows ? share.to(t.out_height) : t.out_height;
+  // Neighbours in a plane write it at different times: a processor that writes rows in order fetches some after the last.
+  const bool backwards = by_rows && share.rank % 2 == 1;
   for (int first = top; first < bottom; first += rows) {
     const int here = at_most(rows, bottom - first), tiles = padded(here * t.out_width);
     const TileBand band{first, here, tiles, odd_lines((long)in.live * tiles)};
@@ -154,12 +156,13 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
     written.first_pixel = first * Q::M * c.window.out_width;
     written.pixels = (at_most((first + here) * Q::M, c.window.out_height) - first * Q::M) * c.window.out_width;
     const int per_block = choose_vectors(tiles / L, to - from);
-    each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
+    const auto convolve = [&](int j, int T) {
       const Claim claim{out.plane + j, share.size > 1 ? T : 0, written.first_pixel, written.pixels};
       sum_tiles<Q>(c, in, out, band, spectrum, sums, j, T, per_block, claim);
       for (int i = 0; i < T; i++)
         write_tiles<Q>(c, t, band, out, j + i, sums + (long)i * Q::S * Q::S * tiles, pixels);
-    });
+    };
+    each_block(from, to, kMaxChannels[per_block], convolve, backwards);
     activate_band(c, written, out, from, to);
   }
 }
