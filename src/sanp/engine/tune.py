@@ -11,7 +11,6 @@ from sanp.engine.library import ALGORITHMS, NativeProgram, library_path
 
 _ROUNDS, _ROUNDS_TOGETHER = 4, 12
 """threads that share an image are timed by the wall clock, which other processes disturb"""
-_WORTH_A_CHANGE = 0.25
 Key = tuple[object, ...]
 
 
@@ -19,34 +18,27 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
     """Sets the fastest algorithm of every convolution. ``keys`` says of each operator what its time depends on.
 
     One thread is timed, by its own clock, where each has samples of its own. Those that have to share one are timed
-    together, and choose otherwise than one thread only where that is clearly faster: at times a machine gives them less
-    than a core each. Several samples share the fetching of weights, so their number may decide too.
+    together as well, and the product of both times decides: at times a machine gives threads less than a core each, or
+    cores without a common cache. Several samples share the fetching of weights, so their number may decide too.
     """
     choices = {op: found for op in range(program.operators) if len(found := program.algorithms(op)) > 1}
     samples = len(inputs[0])
+    team = threads if samples < threads else 1
     open_channels = np.zeros((samples, max(1, program.gates)), np.int32)
     program.run(inputs, 1, live=open_channels)
     density = (open_channels[0] // 8).tolist()  # neighbouring densities choose alike
-
-    def chosen(team: int, before: dict[int, int]) -> dict[int, int]:
-        """Remembered, or measured; what another choice was made ``before`` has to be a quarter slower to be left."""
-        named = {op: json.dumps([program.instruction_set, keys[op], density, samples, team]) for op in choices}
-        library = library_path()
-        remembered = tuning_cache.read(library)
-        if any(remembered.get(key) not in choices[op] for op, key in named.items()):
-            seconds = _measure(program, choices, inputs, team)
-            for op, algorithm in before.items():
-                seconds[algorithm, op] *= 1 - _WORTH_A_CHANGE
-            measured = {key: min(choices[op], key=lambda found: float(seconds[found, op])) for op, key in named.items()}
-            tuning_cache.add(library, measured)
-            remembered |= measured
-        return {op: remembered[key] for op, key in named.items()}
-
-    best = chosen(1, {})
-    if samples < threads:
-        best = chosen(threads, best)
-    for op, algorithm in best.items():
-        program.choose(op, algorithm)
+    named = {op: json.dumps([program.instruction_set, keys[op], density, samples, team]) for op in choices}
+    library = library_path()
+    remembered = tuning_cache.read(library)
+    if any(remembered.get(key) not in choices[op] for op, key in named.items()):
+        seconds = _measure(program, choices, inputs, 1)
+        if team > 1:
+            seconds *= _measure(program, choices, inputs, team)
+        measured = {key: min(choices[op], key=lambda found: float(seconds[found, op])) for op, key in named.items()}
+        tuning_cache.add(library, measured)
+        remembered |= measured
+    for op, key in named.items():
+        program.choose(op, remembered[key])
 
 
 def _measure(
