@@ -50,8 +50,8 @@ def test_threads_that_share_an_image_are_timed_together_too(
     assert teams(monkeypatch, batch, threads) == timed
 
 
-@pytest.mark.parametrize("together, expected", [(0.6, "direct"), (0.4, "winograd 4x4")])
-def test_the_product_of_the_times_of_one_thread_and_of_a_team_decides(
+@pytest.mark.parametrize("together, expected", [(0.9, "direct"), (0.7, "winograd 4x4")])
+def test_the_times_of_a_team_and_of_one_thread_decide_together(
     tuning: Path, monkeypatch: pytest.MonkeyPatch, together: float, expected: str
 ) -> None:
     def seconds(program: NativeProgram, choices: object, inputs: object, team: int) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from sanp.engine.library import ALGORITHMS, NativeProgram, library_path
 
 _ROUNDS, _ROUNDS_TOGETHER = 4, 12
 """threads that share an image are timed by the wall clock, which other processes disturb"""
+_WEIGHT_OF_A_TEAM = 3
 Key = tuple[object, ...]
 
 
@@ -18,8 +19,8 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
     """Sets the fastest algorithm of every convolution. ``keys`` says of each operator what its time depends on.
 
     One thread is timed, by its own clock, where each has samples of its own. Those that have to share one are timed
-    together as well, and the product of both times decides: at times a machine gives threads less than a core each, or
-    cores without a common cache. Several samples share the fetching of weights, so their number may decide too.
+    together as well, and both times decide, mostly the team's: at times a machine gives threads less than a core each,
+    or cores without a common cache. Several samples share the fetching of weights, so their number may decide too.
     """
     choices = {op: found for op in range(program.operators) if len(found := program.algorithms(op)) > 1}
     samples = len(inputs[0])
@@ -33,7 +34,7 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
     if any(remembered.get(key) not in choices[op] for op, key in named.items()):
         seconds = _measure(program, choices, inputs, 1)
         if team > 1:
-            seconds *= _measure(program, choices, inputs, team)
+            seconds *= _measure(program, choices, inputs, team) ** _WEIGHT_OF_A_TEAM
         measured = {key: min(choices[op], key=lambda found: float(seconds[found, op])) for op, key in named.items()}
         tuning_cache.add(library, measured)
         remembered |= measured
