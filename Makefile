@@ -26,7 +26,7 @@ format: setup
 setup: $(READY)
 
 # Installs only when what is to be installed has changed.
-$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/sanp/*/native/*)
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/sanp/engine/native/* src/sanp/engine/native/*/* src/sanp/training/winograd/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps pytorchcv  # asks for torchvision, and does without
@@ -44,20 +44,20 @@ networks: setup
 
 # Damaged files of every kind that sanp reads, 50,000 of them; the tests take 500.
 fuzz: setup
-	$(BIN)/python -W error -m tests.fuzz 50000
+	$(BIN)/python -W error -m tests.tools.fuzz 50000
 
 # Memory, files and threads of one process after 200 fits, and after a million images through the engine.
 soak: setup
-	$(BIN)/python -m tests.soak fits 200
-	$(BIN)/python -m tests.soak engine 1000000
+	$(BIN)/python -m tests.tools.soak fits 200
+	$(BIN)/python -m tests.tools.soak engine 1000000
 
 # Random programs for the engine's library against double precision: 100,000, where the tests take 2,000.
 engine-soak: setup
-	$(BIN)/python -m tests.engine.soak 100000
+	$(BIN)/python -m tests.tools.engine_soak 100000
 
 # The 2,000 under the address and undefined-behaviour sanitizers, with every instruction set of this machine; wants g++.
 engine-sanitize: setup
-	$(BIN)/python -m tests.engine.sanitize 2000
+	$(BIN)/python -m tests.tools.engine_sanitize 2000
 
 # Time against FLOPs on this machine, which should be idle: results/engine.jsonl, its tables and its figure.
 engine-bench: setup

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 import sanp
 from sanp.backbones.resnet18 import BLOCKS_PER_STAGE, WIDTHS, BasicBlock
 from sanp.engine import compile
-from sanp.engine.bench import Bench, BenchConfig, bench, durations, random_images
-from sanp.engine.bench_report import engine_table, threads_table, time_against_flops, write_figure
-from sanp.engine.runtimes import Call, dense_calls
+from sanp.engine.bench.bench import Bench, BenchConfig, bench, durations, random_images
+from sanp.engine.bench.runtimes import Call, dense_calls
+from sanp.engine.bench.tables import engine_table, threads_table, time_against_flops, write_figure
 from sanp.engine.tuning_cache import processor
-from sanp.results import append, commit, fill, read
+from sanp.experiments.documents import fill
+from sanp.experiments.results import append, commit, read
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "engine.jsonl"

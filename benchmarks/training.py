@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 
 import sanp
-from sanp.fit import sgd
-from sanp.memory import keep_freed_memory
-from sanp.precision import Format
-from sanp.results import append
+from sanp.experiments.results import append
+from sanp.training.malloc import keep_freed_memory
+from sanp.training.optimizers import sgd
+from sanp.training.precision import Format
 
 RESULTS = Path(__file__).parents[1] / "results" / "training.jsonl"
 

@@ -3,14 +3,15 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import study
+from scripts import study
 from torch import Tensor, nn
 
 import sanp
-from sanp.channel_use import channel_use, last_block
-from sanp.results import append, filled, read
-from tests import tiny_run
+from sanp.experiments.documents import filled
+from sanp.experiments.paper.channel_use import channel_use, last_block
+from sanp.experiments.results import append, read
 from tests.conftest import TwoConvs
+from tests.tools import tiny_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,7 +79,7 @@ def test_every_contender_runs_once_a_seed_from_one_dense_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny_run.install(monkeypatch)
-    sanp.run.train(tiny_run.recipe(method="dense", budget="100%"), tmp_path / "dense")
+    sanp.experiments.run.train(tiny_run.recipe(method="dense", budget="100%"), tmp_path / "dense")
     fit = {"pretrain_epochs": 0, "warmup_epochs": 1, "joint_epochs": 1, "precision": "fp32", "norm_batches": 2}
     setting = {"backbone": "tiny", "batch_size": 32, "threads": 1, "budget": "50%", "test_every": 0, "fit": fit}
     results, dense = tmp_path / "results.jsonl", tmp_path / "dense" / "model.safetensors"

@@ -3,8 +3,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from sanp import backbones
-from sanp.errors import SanpError
-from sanp.gate import gate, ungated_cost
+from sanp.core.errors import SanpError
+from sanp.gating.count import ungated_cost
+from sanp.gating.gating import gate
 
 # The paper's table 1 in millions; its ResNet-18 figure of 501 is unexplained (docs/deviations.md).
 PAPER = {"m_cifarnet": 174.3, "vgg19": 398.5}

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import sanp
 import sanp.engine
-from sanp.recipe import make_recipe
-from sanp.run import read_report, read_run
+from sanp.experiments.recipe import make_recipe
+from sanp.experiments.run_folder import read_report, read_run
 from tests.conftest import SmallNet, TwoConvs, coloured_squares
 
 IMAGES, LABELS = coloured_squares(32)

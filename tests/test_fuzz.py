@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fuzz, tiny_run
+from tests.tools import fuzz, tiny_run
 
 
 def test_500_damaged_files_are_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 import sanp
-from sanp.results import filled, read, study_table
+from sanp.experiments.documents import filled, study_table
+from sanp.experiments.results import read
 from tests.conftest import SmallNet
 
 ROOT = Path(__file__).parents[1]
@@ -61,7 +62,7 @@ def test_a_table_is_what_the_results_say(document: str, study: str) -> None:
 
 def test_every_file_that_the_readme_names_is_there() -> None:
     tree = README.split("src/sanp/\n")[1].split("```")[0]
-    named = [name for line in tree.splitlines() for name in re.findall(r"^  ((?:\S+ )*\S+)  ", line)]
+    named = [name for line in tree.splitlines() for name in re.findall(r"^  (\S+)  ", line)]
     missing = [part for names in named for part in names.split() if not (ROOT / "src" / "sanp" / part).exists()]
     assert missing == []
     for link in re.findall(r"\]\(([\w./-]+)\)", README):

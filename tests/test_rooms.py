@@ -1,30 +1,21 @@
-"""The order of the rooms: a module imports only from its own room or from those above it in this list."""
+"""The order of the rooms: a module imports only from its own room or from those before it in this list."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import sanp
+
 SOURCE = Path(__file__).parents[1] / "src" / "sanp"
-ROOMS = [
-    "errors checked rows distributed winograd",
-    "saliency binarize flops budget",
-    "backbones data",
-    "record spm gated_conv",
-    "traced trace copy_network batch liveness operators step moves rules propagate channelwise coupling follow "
-    "topology sites cost accounting dial network describe inspect_network unchanged gate objective",
-    "memory precision schedule config nonfinite shared_batch data_parallel stages freeze finish fit",
-    "methods cut",
-    "evaluate checkpoint",
-    "nonzero testing lightning pretrained",
-    "engine export",
-    "options recipe lock resume progress_log run results table side_by_side timed_runs compare stopwatch paper_tables "
-    "channel_use figure_lines report reproduce display commands cli",
-]
-FLOOR = {name: level for level, room in enumerate(ROOMS) for name in room.split()}
-MODULES = sorted(
-    path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem not in ("__init__", "__main__")
-)
+ROOMS = (
+    "core backbones data spm tracing gating training evaluation methods checkpoint engine experiments report cli "
+    "testing lightning"
+).split()
+OUTSIDE = {"__init__.py", "__main__.py", "py.typed"}
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name not in OUTSIDE)
 
 
 def room_of(path: Path) -> str:
@@ -32,9 +23,9 @@ def room_of(path: Path) -> str:
 
 
 def imported(path: Path) -> set[str]:
-    """The rooms that a file imports when it is loaded; imports for type checks or inside a function do not count."""
+    """The rooms that a file imports, also inside a function or for type checks."""
     found: set[str] = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "sanp":
             parts = node.module.split(".")
             found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
@@ -43,18 +34,31 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def test_every_entry_of_the_package_is_a_room_and_there_are_at_most_twenty() -> None:
+    entries = {path.name for path in SOURCE.iterdir() if path.name != "__pycache__"}
+    assert {entry.removesuffix(".py") for entry in entries - OUTSIDE} == set(ROOMS)
+    assert len(entries) <= 20
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_only_from_rooms_above(path: Path) -> None:
+def test_a_module_imports_only_from_rooms_before_its_own(path: Path) -> None:
     own = room_of(path)
-    assert own in FLOOR, f"{own} is in no room: add it to ROOMS"
     for other in imported(path):
-        assert FLOOR[other] <= FLOOR[own], f"{own} imports {other}, which is below it"
+        assert ROOMS.index(other) <= ROOMS.index(own), f"{own} imports {other}, which comes after it"
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=lambda path: path.name)
+def test_a_folder_says_what_lives_in_it(folder: Path) -> None:
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
+
+
+def test_no_module_has_the_name_of_a_public_function() -> None:
+    functions = {name for name in sanp.__all__ if callable(getattr(sanp, name)) and name.islower()}
+    assert {"gate", "fit", "compile", "export"} <= functions
+    assert functions & {path.stem for path in MODULES} == set()
 
 
 def test_importing_sanp_stays_light() -> None:
-    import subprocess
-    import sys
-
     program = "import sys, sanp; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"sklearn", "onnx", "onnxruntime", "plotly", "matplotlib", "tensorboard", "pandas", "typer", "rich", "PIL"}

@@ -4,22 +4,22 @@ from importlib import import_module
 from typing import Any
 
 from sanp import backbones, data, methods
-from sanp.budget import ControllerConfig
 from sanp.checkpoint import load, save
-from sanp.config import FitConfig
-from sanp.errors import SanpError
-from sanp.evaluate import Report, evaluate
-from sanp.fit import fit
-from sanp.gate import gate
-from sanp.network import GatedNetwork
-from sanp.objective import Budget, ObjectiveConfig
-from sanp.pretrained import pretrained
-from sanp.record import Gates, record
-from sanp.spm import SPMConfig
+from sanp.core.errors import SanpError
+from sanp.evaluation import Report, evaluate
+from sanp.experiments.shipped import pretrained
+from sanp.gating.gating import gate
+from sanp.gating.network import GatedNetwork
+from sanp.spm.module import SPMConfig
+from sanp.spm.recording import Gates, record
+from sanp.training.budget import Budget, ObjectiveConfig
+from sanp.training.config import FitConfig
+from sanp.training.controller import ControllerConfig
+from sanp.training.fitting import fit
 
 __version__ = "0.1.0"
 
-_ON_DEMAND = {"compile": "sanp.engine", "export": "sanp.export"}
+_ON_DEMAND = {"compile": "sanp.engine", "export": "sanp.engine.onnx.exporting"}
 """what is loaded only when it is used: training needs neither the engine nor ONNX"""
 _MODULES = ("engine", "lightning", "testing")
 

@@ -8,8 +8,7 @@ import copy
 import json
 import math
 import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sanp.budget import Amount
-from sanp.checked import check_network, checked_path
-from sanp.errors import SanpError
+from sanp.core.checks import check_network, checked_path
+from sanp.core.errors import SanpError
+from sanp.core.files import _UMASK, write_atomically
+from sanp.core.modules import unwrapped
+from sanp.gating.amount import Amount
+from sanp.gating.network import GatedNetwork, Origin
 from sanp.methods import method_named
-from sanp.methods.forms import describe, rebuild
 from sanp.methods.method import Gating
-from sanp.network import GatedNetwork, Origin
-from sanp.record import unwrapped
-from sanp.spm import BEFORE, SPM, SPMConfig
+from sanp.methods.parts.network_forms import describe, rebuild
+from sanp.spm.module import BEFORE, SPM, SPMConfig
 
 FORMAT = 1
 KEY = "sanp"
-_UMASK = os.umask(0o077)  # it can be read only by setting it
 os.umask(_UMASK)
 LARGEST_EXAMPLE = 8_000_000
 """numbers in an example that a header may ask for, 1600x1600 in colour: a file must not be able to fill the memory"""
@@ -142,31 +141,6 @@ def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
     if not isinstance(network, str) or not isinstance(gates, dict | None) or not isinstance(form, dict | None):
         raise SanpError(f"{path}: the header's network, gates or form field is damaged")
     return Header(network, gates, form), tensors
-
-
-def write_atomically(path: Path, write: Callable[[str], object]) -> None:
-    """Lets ``write`` fill a temporary file, then puts it in the place of ``path`` in one step."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-    except OSError as error:
-        raise SanpError(f"cannot write {path} ({error.strerror}): choose a folder that can be written") from error
-    try:
-        write(temporary)
-        with Path(temporary).open("rb") as file:
-            os.fchmod(file.fileno(), 0o666 & ~_UMASK)  # a temporary file can be read by its owner only
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name too
-        finally:
-            os.close(folder)
-    except (OSError, SafetensorError) as error:
-        raise SanpError(f"cannot write {path} ({error}): make room or choose another folder") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _gates_header(gated: GatedNetwork) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from sanp.checked import check_kind
-from sanp.errors import SanpError
-from sanp.network import GatedNetwork
-from sanp.objective import Budget
-from sanp.record import record
+from sanp.core.checks import check_kind
+from sanp.core.errors import SanpError
+from sanp.gating.network import GatedNetwork
+from sanp.spm.recording import record
+from sanp.training.budget import Budget
 
 try:
     _Callback: Any = import_module("lightning.pytorch").Callback

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch.nn.functional import pad
 
+from sanp.core.errors import SanpError
 from sanp.data import Augment
 from sanp.data.augment import Changes, cut, draw, move
-from sanp.errors import SanpError
 
 
 def changes_of(augment: Augment, count: int, size: tuple[int, int]) -> Changes:

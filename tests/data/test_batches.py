@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from sanp.core.errors import SanpError
 from sanp.data import Augment, Batches, Split
-from sanp.errors import SanpError
 
 EVERYTHING = Augment(flip=True, translate=2, cutout=3)
 

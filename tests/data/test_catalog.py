@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import MakeCifar
+from sanp.core.errors import SanpError
 from sanp.data import DATASETS, Dataset, data_folder, describe, get, load
 from sanp.data.cifar import CIFAR10
-from sanp.errors import SanpError
+from tests.data.conftest import MakeCifar
 
 HEAVY = {"PIL", "pooch", "sklearn", "scipy", "requests", "matplotlib", "onnx"}
 

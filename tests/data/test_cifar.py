@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import MakeCifar
+from sanp.core.errors import SanpError
 from sanp.data import data_folder, load
 from sanp.data.cifar import CIFAR10, PIXELS, Cifar, read_folder, write_batch, write_meta
-from sanp.errors import SanpError
+from tests.data.conftest import MakeCifar
 
 
 def test_the_folder_in_the_official_layout_is_used_as_it_is(tmp_path: Path, make_cifar: MakeCifar, kind: Cifar) -> None:

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import MakeCifar
+from sanp.core.errors import SanpError
 from sanp.data.cifar import CIFAR10, CIFAR100, Cifar, Package, read_folder
 from sanp.data.fetch import CIFAR10_CLASSES, fetch
-from sanp.errors import SanpError
+from tests.data.conftest import MakeCifar
 
 ROWS = 20
 NOWHERE = "http://127.0.0.1:9/nothing.tar.gz"  # port 9 discards, and nobody listens

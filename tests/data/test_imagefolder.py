@@ -14,10 +14,10 @@ import pytest
 import torch
 from PIL import Image
 
+from sanp.core.errors import SanpError
 from sanp.data import Augment, Batches, FileSplit, Split, load
 from sanp.data import imagefolder as module
 from sanp.data.decode import decode
-from sanp.errors import SanpError
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sanp.core.errors import SanpError
 from sanp.data import pickles
-from sanp.errors import SanpError
 
 ROWS = np.arange(2 * 3072, dtype=np.uint64).astype(np.uint8).reshape(2, 3072)
 

@@ -3,9 +3,9 @@ import dataclasses
 import pytest
 import torch
 
+from sanp.core.errors import SanpError
 from sanp.data import Augment, Dataset, Split
 from sanp.data.dataset import first_after_shuffle, statistics
-from sanp.errors import SanpError
 
 IMAGES = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
 LABELS = torch.tensor([0, 1, 0, 1])

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from sanp.binarize import SemanticHashing, TopK
 from sanp.engine.agreement import agree, near_ties
-from sanp.spm import SPM
+from sanp.spm.binarize import SemanticHashing, TopK
+from sanp.spm.module import SPM
 
 
 class Given(nn.Module):

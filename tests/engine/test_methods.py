@@ -10,8 +10,8 @@ from sanp.engine import compile
 from sanp.engine.library import Unavailable, load
 from sanp.methods import METHODS
 from sanp.methods.method import Gating
-from sanp.methods.pixel_gate import PixelGatedNetwork
-from sanp.spm import SPMConfig
+from sanp.methods.parts.pixel_gate import PixelGatedNetwork
+from sanp.spm.module import SPMConfig
 from tests.conftest import SmallNet
 
 try:

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sanp.core.errors import SanpError
 from sanp.engine.library import NativeProgram, Unavailable, load
-from sanp.engine.program import Activation, ProgramWriter
-from sanp.engine.shapes import Window
-from sanp.errors import SanpError
-
-from .cases import random_case, run_case, wrong_cases
+from sanp.engine.lowering.program import Activation, ProgramWriter
+from sanp.engine.lowering.shapes import Window
+from tests.tools.engine_cases import random_case, run_case, wrong_cases
 
 try:
     load()

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sanp.config import FitConfig
-from sanp.fit import Task, pretrain_stage
+from sanp.training.config import FitConfig
+from sanp.training.fitting import pretrain_stage
+from sanp.training.task import Task
 from tests.conftest import SmallNet, coloured_squares
 
 QUICK = FitConfig(

@@ -7,9 +7,9 @@ import pytest
 from torch import nn
 
 import sanp
-from sanp.cut import CutNetwork
-from sanp.fit import run_stages
 from sanp.methods import METHODS, method_named
+from sanp.methods.cutting.cut import CutNetwork
+from sanp.training.fitting import run_stages
 from tests.methods.conftest import task
 from tests.methods.test_every_method import squares
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sanp.methods.autopruner import CodedNetwork, CodeLayer, rate_penalty
-from sanp.record import record
+from sanp.spm.recording import record
 from tests.conftest import SmallNet
 
 

@@ -4,10 +4,10 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import sanp
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
 from sanp.methods.cg import CG, base_share
-from sanp.methods.pixel_gate import PixelGate, PixelGatedNetwork, gateable
-from sanp.record import record
+from sanp.methods.parts.pixel_gate import PixelGate, PixelGatedNetwork, gateable
+from sanp.spm.recording import record
 from tests.methods.conftest import Residual, task
 from tests.networks.strangers import STRANGERS
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 import sanp
-from sanp.cut import CutNetwork
-from sanp.errors import SanpError
-from sanp.fit import run_stages
+from sanp.core.errors import SanpError
+from sanp.gating.network import GatedNetwork
 from sanp.methods import METHOD_CONFIGS, METHODS, method_named
-from sanp.network import GatedNetwork
+from sanp.methods.cutting.cut import CutNetwork
+from sanp.training.fitting import run_stages
 from tests.conftest import SmallNet, coloured_squares
 from tests.methods.conftest import QUICK, Residual, task
 
@@ -156,7 +156,7 @@ def test_dense_leaves_the_network_as_it_is() -> None:
 
 
 def test_a_file_with_damaged_channels_is_refused(trained: dict[str, nn.Module], tmp_path: Path) -> None:
-    from sanp.methods.forms import rebuild
+    from sanp.methods.parts.network_forms import rebuild
 
     form = {"kind": "cut", "method": "l1", "input_shape": [1, 3, 8, 8]}
     x = torch.zeros(1, 3, 8, 8)

@@ -3,11 +3,11 @@ import copy
 import torch
 from torch import nn
 
-from sanp.cut import cut
-from sanp.follow import find_coupling
-from sanp.methods.clusters import k_means, merge, spread
+from sanp.methods.cutting.clusters import k_means, merge, spread
+from sanp.methods.cutting.cut import cut
+from sanp.methods.cutting.find_groups import find_coupling
+from sanp.methods.cutting.ranking import owned
 from sanp.methods.fcp import num_clusters
-from sanp.methods.removal import owned
 from tests.methods.conftest import Residual
 
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
+from sanp.methods.cutting.cutting import Cutting
 from sanp.methods.ns import NS, NSConfig, scale_penalty, scale_scores
-from sanp.methods.static_cut import Cutting
 from tests.methods.conftest import Residual, task
 
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import sanp
-from sanp.config import FitConfig
-from sanp.fit import Task
 from sanp.methods.static import RATE, Static, make_spm
-from sanp.spm import SPMConfig
+from sanp.spm.module import SPMConfig
+from sanp.training.config import FitConfig
+from sanp.training.task import Task
 from tests.conftest import SmallNet
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from sanp.flops import human
-from sanp.results import append, commit, fill, read
+from sanp.experiments.documents import fill
+from sanp.experiments.results import append, commit, read
+from sanp.gating.flops import human
 from sanp.testing import CHECKS, Case, NotApplicable, check_network
 from sanp.testing.handling import check_autocast
 from tests.networks.families import CLASSIFICATION, OTHER, SEGMENTATION, maker

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import sanp.run
-from tests import tiny_run
+import sanp.experiments.run
+from tests.tools import tiny_run
 
 
 def _install(patch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         _install(patch)
-        sanp.run.train(tiny_run.recipe(), folder)
+        sanp.experiments.run.train(tiny_run.recipe(), folder)
     return folder
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from sanp.report.images import write_figures
 from sanp.report.page import write_report
-from tests import tiny_run
+from tests.tools import tiny_run
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here: run make browser-test")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -153,7 +153,7 @@ def test_it_prints_light_and_within_the_paper(opened: Visit, tmp_path: Path) -> 
 def explored(folder: Path, visit: Visit) -> Iterator[Visit]:
     """The explorer's page."""
     pytest.importorskip("dash", reason="no dash here: run make browser-test")
-    from sanp.report.explore import serve
+    from sanp.report.explorer.app import serve
 
     server, address = serve(folder, 0)
     thread = threading.Thread(target=server.serve_forever)

@@ -7,18 +7,18 @@ import pytest
 import torch
 
 import sanp
-from sanp.dial import mean_cost
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
+from sanp.core.modules import evaluating
+from sanp.gating.thresholds import mean_cost
 from sanp.methods import METHODS
-from sanp.report.channels import agreement, in_order
-from sanp.report.explorer import Answered, breaking_point
-from sanp.report.paper import paper_row
-from sanp.report.settings import Setting, _explore, measure
-from sanp.report.several import pareto
-from sanp.report.source import _epochs, short_names
-from sanp.report.training import stages
-from sanp.spm import SPMConfig
-from sanp.trace import evaluating
+from sanp.report.charts.channels import agreement, in_order
+from sanp.report.charts.paper import paper_row
+from sanp.report.charts.trade import pareto
+from sanp.report.charts.training import stages
+from sanp.report.explorer.budgets import Setting, _explore, measure
+from sanp.report.explorer.explorer import Answered, breaking_point
+from sanp.report.run_data import _epochs, short_names
+from sanp.spm.module import SPMConfig
 from tests.conftest import SmallNet
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sanp.errors import SanpError
-from sanp.report.explorer import Explorer
-from tests import tiny_run
+from sanp.core.errors import SanpError
+from sanp.report.explorer.explorer import Explorer
+from tests.tools import tiny_run
 
 pytest.importorskip("dash", reason="the explorer needs dash: pip install 'sanp[explore]'")
 
@@ -63,7 +63,7 @@ def test_an_ungated_network_has_one_setting(folder: Path) -> None:
 @pytest.fixture
 def address(folder: Path) -> Iterator[str]:
     """A server on a free port."""
-    from sanp.report.explore import serve
+    from sanp.report.explorer.app import serve
 
     server, address = serve(folder, 0)
     thread = threading.Thread(target=server.serve_forever)
@@ -95,14 +95,14 @@ def test_a_page_elsewhere_cannot_reach_it_by_a_name_of_its_own(address: str) -> 
 
 
 def test_a_taken_port_is_told(folder: Path, address: str) -> None:
-    from sanp.report.explore import serve
+    from sanp.report.explorer.app import serve
 
     with pytest.raises(SanpError, match="cannot be used"):
         serve(folder, int(address.rstrip("/").rpartition(":")[2]))
 
 
 def test_the_charts_show_what_the_network_did(explorer: Explorer) -> None:
-    from sanp.report.explore import _pixels, _show
+    from sanp.report.explorer.app import _pixels, _show
 
     show = _show(explorer)({"position": 3}, explorer.trained, False)
     figures = [part for part in show if hasattr(part, "to_dict")]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
 from sanp.report import page
 from sanp.report.images import write_figures
 from sanp.report.page import render, run_part, write_report
-from sanp.report.source import read_sources
-from tests import tiny_run
+from sanp.report.run_data import read_sources
+from tests.tools import tiny_run
 
 
 class Elements(HTMLParser):
@@ -112,7 +112,7 @@ def test_names_from_the_data_cannot_become_markup(folder: Path, monkeypatch: pyt
 
     evil = '</script><script>alert("1")</script>'
     named = replace(tiny_run.squares(), classes=(evil, "<b>", "c", "d"))
-    monkeypatch.setattr("sanp.run.load_data", lambda *_: named)
+    monkeypatch.setattr("sanp.experiments.run_folder.load_data", lambda *_: named)
     text = render(read_sources([folder]))
     assert evil not in text and "alert(&#34;1&#34;)" in text
 
@@ -121,7 +121,7 @@ def test_without_the_data_the_page_shows_what_the_report_knows(folder: Path, mon
     def gone(*_: object) -> None:
         raise SanpError("the squares are not here")
 
-    monkeypatch.setattr("sanp.run.load_data", gone)
+    monkeypatch.setattr("sanp.experiments.run_folder.load_data", gone)
     elements = Elements(render(read_sources([folder])))
     assert "could not be read: the squares are not here" in elements.words
     assert not elements.named("img") and not elements.named("select")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sanp import cli
-from sanp.errors import SanpError
-from sanp.report.inputs import FILE, read_inputs
+from sanp.cli import app as cli
+from sanp.core.errors import SanpError
+from sanp.experiments.inputs import FILE, read_inputs
 from sanp.report.predict import Predictor
 from sanp.report.study import study
-from tests import tiny_run
+from tests.tools import tiny_run
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_json_for_scripts(
 
 def test_predicting_needs_the_data_once_only(folder: Path, images: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     first = Predictor(folder).predict(images[0])
-    monkeypatch.setattr("sanp.run.load_data", None)
+    monkeypatch.setattr("sanp.experiments.run_folder.load_data", None)
     assert Predictor(folder).predict(images[0]).label == first.label
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
 from sanp.report.study import FILE, SHOWN, study
-from tests import tiny_run
+from tests.tools import tiny_run
 
 
 def test_a_study_says_what_the_evaluation_said(folder: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_second_study_needs_no_data(folder: Path, monkeypatch: pytest.MonkeyPa
     def gone(*_: object) -> None:
         raise SanpError("no data here")
 
-    monkeypatch.setattr("sanp.run.load_data", gone)
+    monkeypatch.setattr("sanp.experiments.run_folder.load_data", gone)
     second = study(folder)
     assert second.classes == first.classes and np.array_equal(second.flops, first.flops)
     assert {name: shares.tolist() for name, shares in second.open.items()} == {

@@ -7,8 +7,8 @@ from torch import nn
 from sanp.backbones.m_cifarnet import MCifarNet
 from sanp.backbones.resnet18 import ResNet18
 from sanp.backbones.vgg19 import VGG19
-from sanp.checked import check_kind
-from sanp.errors import SanpError, unknown_name
+from sanp.core.checks import check_kind
+from sanp.core.errors import SanpError, unknown_name
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "m_cifarnet": MCifarNet,
@@ -26,8 +26,9 @@ def build(name: str, *, num_classes: int, image_size: int = 32) -> nn.Module:
         raise unknown_name("backbone", name, BACKBONES)
     if num_classes < 2:
         raise SanpError(f"{num_classes} classes: a classifier needs at least 2")
-    if image_size < 32:
-        raise SanpError(f"images of {image_size}x{image_size}: the backbones take 32x32 and larger")
+    smallest = getattr(BACKBONES[name], "smallest_image", 1)
+    if image_size < smallest:
+        raise SanpError(f"images of {image_size}x{image_size}: {name} takes {smallest}x{smallest} and larger")
     return BACKBONES[name](num_classes=num_classes)
 
 

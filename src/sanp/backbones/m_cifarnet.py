@@ -10,6 +10,8 @@ DROPOUT_AFTER = (3, 6)
 class MCifarNet(nn.Module):
     """Convolution, batch norm and ReLU eight times; global average; one linear layer."""
 
+    smallest_image = 32
+
     def __init__(self, num_classes: int = 10, *, dropout: float = 0.5) -> None:
         super().__init__()
         layers: list[nn.Module] = []

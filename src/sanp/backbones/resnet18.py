@@ -33,6 +33,8 @@ class BasicBlock(nn.Module):
 class ResNet18(nn.Module):
     """Stem, four stages of two basic blocks, global average, one linear layer."""
 
+    smallest_image = 32
+
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, WIDTHS[0], 3, padding=1, bias=False)

@@ -8,6 +8,8 @@ PLAN = (64, 64, "M", 128, 128, "M", 256, 256, 256, 256, "M", 512, 512, 512, 512,
 class VGG19(nn.Module):
     """3x3 convolutions with batch norm and ReLU, four max-pools, global average, one linear layer."""
 
+    smallest_image = 32
+
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__()
         layers: list[nn.Module] = []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
 
 
 @dataclass(frozen=True, kw_only=True)

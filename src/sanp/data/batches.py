@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sanp.checked import check_kind, check_many
+from sanp.core.checks import check_kind, check_many
+from sanp.core.errors import SanpError
 from sanp.data.augment import Augment, Changes, cut, draw, move
 from sanp.data.split import Examples, check_examples
-from sanp.errors import SanpError
 
 
 class Batches:

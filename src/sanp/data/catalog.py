@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sanp.checked import checked_path
+from sanp.core.checks import checked_path
+from sanp.core.errors import SanpError, unknown_name
 from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_folder
 from sanp.data.dataset import Dataset
 from sanp.data.digits import digits_file, missing_scikit_learn, read_digits
 from sanp.data.fetch import Progress, fetch
 from sanp.data.imagefolder import MEMORY, read_imagefolder
-from sanp.errors import SanpError, unknown_name
 
 IMAGEFOLDER = "imagefolder:"
 

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sanp.core.errors import SanpError
 from sanp.data import pickles
 from sanp.data.augment import Augment
 from sanp.data.dataset import Dataset, first_after_shuffle, statistics
 from sanp.data.split import Examples, Split
-from sanp.errors import SanpError
 
 SIZE = 32
 PIXELS = 3 * SIZE * SIZE

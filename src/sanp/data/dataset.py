@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from sanp.checked import check_kind
+from sanp.core.checks import check_kind
+from sanp.core.errors import SanpError
 from sanp.data.augment import Augment
 from sanp.data.split import Examples, Split, check_examples, chunks
-from sanp.errors import SanpError
 
 SAMPLE = 8192
 """Images that the statistics of a split on disk are taken from: enough for an error that training cannot notice."""

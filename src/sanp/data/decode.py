@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

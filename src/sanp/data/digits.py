@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from sanp.core.errors import SanpError
 from sanp.data.augment import Augment
 from sanp.data.dataset import Dataset, first_after_shuffle, statistics
 from sanp.data.split import Split
-from sanp.errors import SanpError
 
 DARKEST = 16
 """The values go from 0 to this."""

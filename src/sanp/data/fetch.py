@@ -16,8 +16,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from sanp.core.errors import SanpError
 from sanp.data.cifar import PIXELS, Cifar, Package, write_batch, write_meta
-from sanp.errors import SanpError
 
 Progress = Callable[[str, int, int], None]
 """Called with what is under way, the bytes done and the bytes in all."""

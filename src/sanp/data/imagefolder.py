@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sanp.core.errors import SanpError
 from sanp.data.augment import Augment
 from sanp.data.dataset import Dataset, first_after_shuffle, statistics
 from sanp.data.decode import SUFFIXES, decode
 from sanp.data.split import Examples, Split, check_labels, chunks
-from sanp.errors import SanpError
 
 MEMORY = 4 * 2**30
 """Bytes that the scaled images of both splits may take together before they stay on disk."""

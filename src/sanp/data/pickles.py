@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
 
 LARGEST_FILE = 320 * 2**20
 """CIFAR-100's training file is 155 MB, and 222 MB where a Python 3 program wrote it again in protocol 2."""

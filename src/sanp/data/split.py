@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
 
 
 class Examples(Protocol):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from sanp.binarize import TopK
-from sanp.record import Gates
-from sanp.spm import SPM
+from sanp.spm.binarize import TopK
+from sanp.spm.module import SPM
+from sanp.spm.recording import Gates
 
 TOLERANCE = 1e-4
 """of the largest output"""

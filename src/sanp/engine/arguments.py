@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
 
 
 def in_order(network: nn.Module, example: Any) -> Any:

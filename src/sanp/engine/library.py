@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sanp.errors import SanpError
+from sanp.core.errors import SanpError
 
 ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4", "winograd stride 2", "winograd by lanes")
 """how a convolution can be computed, in the order of their numbers"""

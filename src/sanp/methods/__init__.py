@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from sanp.checked import check_kind
-from sanp.errors import SanpError, unknown_name
+from sanp.core.checks import check_kind
+from sanp.core.errors import SanpError, unknown_name
 from sanp.methods.autopruner import AutoPruner, AutoPrunerConfig
 from sanp.methods.cg import CG, CGConfig
 from sanp.methods.d2nn import D2NN, D2NNConfig

@@ -15,17 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sanp.checked import check_fields
-from sanp.errors import SanpError
-from sanp.fit import Stages, Task
-from sanp.methods.removal import below, least_of_each_layer, owned, ranked
-from sanp.methods.retrain import epochs_in_parts, plain_stage
-from sanp.methods.static_cut import Cutting
-from sanp.precision import device_of
-from sanp.record import Gates, forward_of, note
-from sanp.schedule import flat
-from sanp.stages import Stage, tuned
-from sanp.trace import trace
+from sanp.core.checks import check_fields
+from sanp.core.errors import SanpError
+from sanp.core.modules import device_of
+from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.ranking import below, least_of_each_layer, owned, ranked
+from sanp.methods.parts.retrain import epochs_in_parts, plain_stage
+from sanp.spm.recording import Gates, forward_of, note
+from sanp.tracing.tracer import trace
+from sanp.training.fitting import Stages
+from sanp.training.optimizers import flat, tuned
+from sanp.training.stage import Stage
+from sanp.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

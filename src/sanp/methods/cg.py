@@ -12,17 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sanp.budget import BudgetController
-from sanp.checked import check_fields
-from sanp.errors import SanpError
-from sanp.fit import Stages, Task, schedule, sgd, share_right, with_teacher
-from sanp.methods.level import check_reach, find_level
-from sanp.methods.pixel_gate import PixelGatedNetwork
-from sanp.methods.retrain import epochs_in_parts, finish_norms, share_of
-from sanp.precision import Format
-from sanp.record import record
-from sanp.stages import Outcome, Stage, steps_in, tuned
-from sanp.trace import evaluating
+from sanp.core.checks import check_fields
+from sanp.core.errors import SanpError
+from sanp.core.modules import evaluating
+from sanp.methods.parts.bisection import check_reach, find_level
+from sanp.methods.parts.pixel_gate import PixelGatedNetwork
+from sanp.methods.parts.retrain import epochs_in_parts, finish_norms, share_of
+from sanp.spm.recording import record
+from sanp.training.controller import BudgetController
+from sanp.training.fitting import Stages
+from sanp.training.optimizers import schedule, sgd, tuned
+from sanp.training.precision import Format
+from sanp.training.stage import Outcome, Stage, steps_in
+from sanp.training.task import Task, share_right, with_teacher
 
 OPEN, CLOSED = -6.0, 6.0
 """targets, in deviations of the partial sums, at which all gates are on or off"""

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from sanp.fit import Stages, Task
+from sanp.training.fitting import Stages
+from sanp.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,17 +14,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sanp.checked import check_fields
-from sanp.errors import SanpError
-from sanp.fit import Task
-from sanp.gate import MakeSPM
-from sanp.methods.density import Winners, density_stage, finish_density
+from sanp.core.checks import check_fields
+from sanp.core.errors import SanpError
+from sanp.gating.gating import MakeSPM
+from sanp.gating.network import GatedNetwork
 from sanp.methods.method import GatingMethod
-from sanp.methods.retrain import epochs_in_parts
-from sanp.network import GatedNetwork
-from sanp.record import Gates
-from sanp.spm import SPM, SPMConfig
-from sanp.stages import Stage
+from sanp.methods.parts.density import Winners, density_stage, finish_density
+from sanp.methods.parts.retrain import epochs_in_parts
+from sanp.spm.module import SPM, SPMConfig
+from sanp.spm.recording import Gates
+from sanp.training.stage import Stage
+from sanp.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from sanp.checked import check_fields
-from sanp.errors import SanpError
-from sanp.fit import Stages, Task
-from sanp.methods.clusters import Part, filters, k_means, merge, parts_of, rows_of, spread
-from sanp.methods.removal import owned
-from sanp.methods.retrain import Extra, epochs_in_parts, plain_stage, total_lr
-from sanp.methods.static_cut import Cutting
-from sanp.record import Gates
-from sanp.stages import steps_in
+from sanp.core.checks import check_fields
+from sanp.core.errors import SanpError
+from sanp.methods.cutting.clusters import Part, filters, k_means, merge, parts_of, rows_of, spread
+from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.ranking import owned
+from sanp.methods.parts.retrain import Extra, epochs_in_parts, plain_stage, total_lr
+from sanp.spm.recording import Gates
+from sanp.training.fitting import Stages
+from sanp.training.stage import steps_in
+from sanp.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from sanp.budget import BudgetController
-from sanp.fit import Task, warmup_stage
-from sanp.gate import MakeSPM
-from sanp.methods.density import Winners, density_stage, finish_density
+from sanp.gating.gating import MakeSPM
+from sanp.gating.network import GatedNetwork
 from sanp.methods.method import GatingMethod
-from sanp.network import GatedNetwork
-from sanp.spm import SPM, SPMConfig, predicted_saliency
-from sanp.stages import Stage
+from sanp.methods.parts.density import Winners, density_stage, finish_density
+from sanp.spm.module import SPM, SPMConfig, predicted_saliency
+from sanp.training.controller import BudgetController
+from sanp.training.fitting import warmup_stage
+from sanp.training.stage import Stage
+from sanp.training.task import Task
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from sanp.fit import Stages, Task
-from sanp.methods.removal import channel_sums, least_of_each_layer, owned
-from sanp.methods.retrain import epochs_in_parts
-from sanp.methods.static_cut import Cutting
+from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.ranking import channel_sums, least_of_each_layer, owned
+from sanp.methods.parts.retrain import epochs_in_parts
+from sanp.training.fitting import Stages
+from sanp.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from sanp.budget import parse_budget
-from sanp.fit import Stages, Task, fit_stages, with_teacher
-from sanp.gate import MakeSPM, gate
-from sanp.network import GatedNetwork
-from sanp.spm import SPMConfig
-from sanp.stages import Stage
+from sanp.gating.amount import parse_budget
+from sanp.gating.gating import MakeSPM, gate
+from sanp.gating.network import GatedNetwork
+from sanp.spm.module import SPMConfig
+from sanp.training.fitting import Stages, fit_stages
+from sanp.training.stage import Stage
+from sanp.training.task import Task, with_teacher
 
 
 class Method(Protocol):

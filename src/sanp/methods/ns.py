@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from sanp.checked import check_fields
-from sanp.errors import SanpError
-from sanp.fit import Stages, Task
-from sanp.methods.removal import below, owned, ranked
-from sanp.methods.retrain import epochs_in_parts, plain_stage, total_lr
-from sanp.methods.static_cut import Cutting
-from sanp.stages import steps_in
+from sanp.core.checks import check_fields
+from sanp.core.errors import SanpError
+from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.ranking import below, owned, ranked
+from sanp.methods.parts.retrain import epochs_in_parts, plain_stage, total_lr
+from sanp.training.fitting import Stages
+from sanp.training.stage import steps_in
+from sanp.training.task import Task
 
 PAPER_SPARSITY = 1e-4
 PAPER_TOTAL_LR = 66_000

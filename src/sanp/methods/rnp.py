@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from sanp.checked import check_fields
-from sanp.errors import SanpError
-from sanp.fit import Task, finish
-from sanp.gate import MakeSPM
-from sanp.methods.choice import ChoosingSPM, Episode, choice_stage, taken
+from sanp.core.checks import check_fields
+from sanp.core.errors import SanpError
+from sanp.gating.gating import MakeSPM
+from sanp.gating.network import GatedNetwork
 from sanp.methods.method import GatingMethod
-from sanp.methods.retrain import epochs_in_parts
-from sanp.network import GatedNetwork
-from sanp.saliency import descriptor
-from sanp.spm import SPMConfig
-from sanp.stages import Stage
+from sanp.methods.parts.q_learning import ChoosingSPM, Episode, choice_stage, taken
+from sanp.methods.parts.retrain import epochs_in_parts
+from sanp.spm.module import SPMConfig
+from sanp.spm.saliency import descriptor
+from sanp.training.finish import finish
+from sanp.training.stage import Stage
+from sanp.training.task import Task
 
 GROUPS = 4
 HIDDEN = 128

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from sanp.gate import MakeSPM
+from sanp.gating.gating import MakeSPM
 from sanp.methods.method import GatingMethod
-from sanp.spm import build_spm
+from sanp.spm.module import build_spm
 
 
 @dataclass(frozen=True, kw_only=True)

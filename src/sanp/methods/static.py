@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from sanp.fit import Task
-from sanp.gate import MakeSPM
-from sanp.methods.fold import cut_constant_gates
+from sanp.gating.gating import MakeSPM
+from sanp.gating.network import GatedNetwork
+from sanp.methods.cutting.fold import cut_constant_gates
 from sanp.methods.method import GatingMethod
-from sanp.network import GatedNetwork
-from sanp.saliency import StaticSaliency
-from sanp.spm import SPM, SPMConfig, hashed
-from sanp.stages import Stage
+from sanp.spm.module import SPM, SPMConfig, hashed
+from sanp.spm.saliency import StaticSaliency
+from sanp.training.stage import Stage
+from sanp.training.task import Task
 
 RATE = 0.01
 """The SPMs' learning rate where none is given: a channel that is the same for every image closes only when it has come

@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sanp.accounting import FixedCost
-from sanp.checked import check_fields
-from sanp.cost import CostModel
-from sanp.errors import SanpError
-from sanp.fit import Stages, Task, with_teacher
-from sanp.gate import ungated_cost
-from sanp.methods.level import check_reach, find_level
-from sanp.methods.retrain import epochs_in_parts, finish_norms, plain_stage, share_of
+from sanp.core.checks import check_fields
+from sanp.core.errors import SanpError
+from sanp.gating.accounting import FixedCost
+from sanp.gating.cost import CostModel
+from sanp.gating.count import ungated_cost
+from sanp.methods.parts.bisection import check_reach, find_level
+from sanp.methods.parts.retrain import epochs_in_parts, finish_norms, plain_stage, share_of
+from sanp.training.fitting import Stages
+from sanp.training.task import Task, with_teacher
 
 
 @dataclass(frozen=True, kw_only=True)

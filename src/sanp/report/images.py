@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sanp.errors import SanpError
-from sanp.report.chart import Chart
-from sanp.report.extras import require
+from sanp.core.checks import require
+from sanp.core.errors import SanpError
+from sanp.report.charts.chart import Chart
+from sanp.report.charts.trade import trade
 from sanp.report.page import RunPart, run_part
-from sanp.report.several import trade
-from sanp.report.source import read_sources
+from sanp.report.run_data import read_sources
 
 FORMATS = ("png", "svg", "pdf")
 WIDTH = 700

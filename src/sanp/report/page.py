@@ -13,17 +13,17 @@ import jinja2
 import plotly.offline
 from markupsafe import Markup
 
-from sanp.checkpoint import write_atomically
-from sanp.errors import SanpError
-from sanp.report.answer import Answer, answer
-from sanp.report.channels import channel_choice
-from sanp.report.chart import Chart, Choice
-from sanp.report.gallery import Picture, gallery
-from sanp.report.layers import layer_charts
-from sanp.report.samples import sample_charts
-from sanp.report.several import runs_table, trade
-from sanp.report.source import Source, read_sources
-from sanp.report.training import training
+from sanp.core.errors import SanpError
+from sanp.core.files import write_atomically
+from sanp.report.charts.channels import channel_choice
+from sanp.report.charts.chart import Chart, Choice
+from sanp.report.charts.gallery import Picture, gallery
+from sanp.report.charts.headline import Answer, answer
+from sanp.report.charts.layers import layer_charts
+from sanp.report.charts.samples import sample_charts
+from sanp.report.charts.trade import runs_table, trade
+from sanp.report.charts.training import training
+from sanp.report.run_data import Source, read_sources
 
 LARGEST = 5_900_000
 """bytes of a page: what any mail server lets through"""

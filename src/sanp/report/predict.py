@@ -10,13 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from sanp.core.errors import SanpError
+from sanp.core.modules import evaluating
 from sanp.data.decode import decode
-from sanp.errors import SanpError
-from sanp.network import GatedNetwork
-from sanp.report.inputs import FILE, Inputs, read_inputs
-from sanp.report.look import Onlooker
-from sanp.run import load_run
-from sanp.trace import evaluating
+from sanp.evaluation import Onlooker
+from sanp.experiments.inputs import FILE, Inputs, read_inputs
+from sanp.experiments.run_folder import load_run
+from sanp.gating.network import GatedNetwork
 
 TIMES = 5
 """forwards that an image is timed over; their median counts"""

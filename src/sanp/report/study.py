@@ -19,11 +19,12 @@ from safetensors.numpy import save_file
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from sanp import data, run
-from sanp.checkpoint import write_atomically
-from sanp.errors import SanpError
-from sanp.report.inputs import inputs_of, keep_inputs
-from sanp.report.look import Onlooker
+from sanp import data
+from sanp.core.errors import SanpError
+from sanp.core.files import write_atomically
+from sanp.evaluation import Onlooker
+from sanp.experiments import run_folder
+from sanp.experiments.inputs import inputs_of, keep_inputs
 
 FILE = "study.safetensors"
 FORMAT = "1"
@@ -75,7 +76,7 @@ def study(folder: Path) -> Study:
     mark = hashlib.sha256(model.read_bytes()).hexdigest()
     found = _kept(folder / FILE, mark)
     if found is None:
-        dataset = run.load_data(run.read_run(folder))
+        dataset = run_folder.load_data(run_folder.read_run(folder))
         found = make_study(folder, dataset)
         keep_inputs(folder, inputs_of(dataset))
         _keep(found, folder / FILE, mark)
@@ -84,12 +85,12 @@ def study(folder: Path) -> Study:
 
 def make_study(folder: Path, dataset: data.Dataset) -> Study:
     """Runs the network over the test images once."""
-    network = run.load_run(folder, dataset)
+    network = run_folder.load_run(folder, dataset)
     onlooker: Onlooker | None = None
     answers, confidence, flops = [], [], []
     opened: dict[str, Tensor] = {}
     counts = torch.bincount(dataset.test.labels, minlength=dataset.num_classes).clamp(min=1)[:, None]
-    for x, y in run.evaluation_batches(dataset):
+    for x, y in run_folder.evaluation_batches(dataset):
         onlooker = onlooker or Onlooker(network, x[:1])
         seen = onlooker(x)
         best = seen.probabilities.max(1)

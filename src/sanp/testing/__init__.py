@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from sanp.cost import dense_flops
-from sanp.network import GatedNetwork
+from sanp.gating.cost import dense_flops
+from sanp.gating.network import GatedNetwork
 from sanp.testing.case import Case, CheckError, NotApplicable
 from sanp.testing.handling import (
     check_autocast,

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from sanp.copy_network import copy_of
-from sanp.gate import gate, trace_batch
-from sanp.network import GatedNetwork
-from sanp.trace import call_with, evaluating
+from sanp.core.copying import copy_of
+from sanp.core.modules import call_with, evaluating
+from sanp.gating.count import trace_batch
+from sanp.gating.gating import gate
+from sanp.gating.network import GatedNetwork
 
 SAME = 1e-5
 """relative difference up to which two outputs are the same"""

@@ -12,14 +12,14 @@ import torch.distributed as dist
 from torch import nn
 
 from sanp.checkpoint import load, save
-from sanp.copy_network import copy_of, is_tied
-from sanp.distributed import hold_group
-from sanp.network import GatedNetwork
-from sanp.objective import Budget
-from sanp.record import Gates, record
+from sanp.core.copying import copy_of, is_tied
+from sanp.core.distributed import hold_group
+from sanp.core.modules import call_with, tensors_in
+from sanp.gating.network import GatedNetwork
+from sanp.gating.verify import largest_difference
+from sanp.spm.recording import Gates, record
 from sanp.testing.case import SAME, Case, NotApplicable, fresh, require, run
-from sanp.trace import call_with, tensors_in
-from sanp.unchanged import largest_difference
+from sanp.training.budget import Budget
 
 
 def check_training_step(case: Case) -> None:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from sanp.gate import MIXED_ROWS
-from sanp.gated_conv import GatedConv
-from sanp.network import GatedNetwork
-from sanp.nonzero import ConvCall, count, random_gates, randomize
-from sanp.record import Gates, record
+from sanp.gating.gating import MIXED_ROWS
+from sanp.gating.network import GatedNetwork
+from sanp.gating.verify import gates_by, largest_difference
+from sanp.spm.gated_conv import GatedConv
+from sanp.spm.recording import Gates, record
 from sanp.testing.case import SAME, Case, NotApplicable, fresh, require, run
-from sanp.unchanged import gates_by, largest_difference
+from sanp.testing.nonzero_count import ConvCall, count, random_gates, randomize
 
 
 def check_open_gates_change_nothing(case: Case) -> None:

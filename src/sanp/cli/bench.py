@@ -1,0 +1,95 @@
+"""`sanp bench`: time against FLOPs of a run's network, or of one's own, as a table and a figure."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from sanp.backbones import build
+from sanp.cli.factory import build as build_network
+from sanp.cli.factory import read_input
+from sanp.core.checks import require
+from sanp.core.errors import SanpError
+from sanp.engine.bench.bench import Bench, BenchConfig, random_images
+from sanp.engine.bench.bench import bench as measure
+from sanp.engine.bench.tables import time_against_flops, write_figure
+from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
+from sanp.gating.gating import gate
+
+IMAGES = 128
+"""images that thresholds are set on"""
+
+
+def bench(
+    target: Annotated[str, typer.Argument(help="Folder of a finished run, or module:factory.")],
+    input: Annotated[str, typer.Option(help="Shape of an input of module:factory, as 1,3,224,224.")] = "1,3,224,224",
+    batch: Annotated[int, typer.Option(help="Images a call.")] = 1,
+    pruned: Annotated[str, typer.Option(help="Shares of the FLOPs to prune, with commas.")] = "0.34,0.5,0.67",
+    threads: Annotated[int, typer.Option(help="Threads of every runtime.")] = 1,
+    seconds: Annotated[float, typer.Option(help="Time for each row.")] = 2.0,
+    core: Annotated[int | None, typer.Option(help="Processor core to stay on (default: the last).")] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="File of the figure: .html, .svg, .png or .pdf (default: bench.html, in the run's folder)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON.")] = False,
+) -> None:
+    """Time a network at several costs beside the dense one in torch, ONNX Runtime and OpenVINO."""
+    require("report", "plotly")
+    config = BenchConfig(batch=batch, pruned=_shares(pruned), threads=threads, seconds=seconds, core=core)
+    run = Path(target)
+    if run.is_dir():
+        found = measure(run.resolve().name, *_of_run(run), config)
+    elif ":" in target:
+        found = measure(target, *_of_factory(target, input), config)
+    else:
+        raise SanpError(f"{target} is neither the folder of a run nor module:factory: give one of them")
+    path = figure or (run if run.is_dir() else Path()) / "bench.html"
+    write_figure(time_against_flops([found.as_dict()]), path)
+    console = Console(stderr=as_json)
+    if as_json:
+        sys.stdout.write(json.dumps(found.as_dict()) + "\n")
+    else:
+        show(found, console)
+    console.print(f"figure: {path}", soft_wrap=True)
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise SanpError(f"--pruned {text!r} cannot be read: give shares with commas, as 0.34,0.5,0.67") from error
+
+
+def _of_run(run: Path) -> tuple[nn.Module, nn.Module, Tensor]:
+    """The run's network before and after pruning, and test images."""
+    recipe = read_run(run)
+    dataset = load_data(recipe)
+    images, _ = next(iter(evaluation_batches(dataset, IMAGES)))
+    dense = build(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
+    return dense.eval(), load_run(run, dataset).eval(), images
+
+
+def _of_factory(target: str, shape: str) -> tuple[nn.Module, nn.Module, Tensor]:
+    """A network of one's own, gated, and random images."""
+    sizes = tuple(read_input(shape).shape[1:])
+    images = random_images(sizes, IMAGES if sizes[-1] <= 64 else IMAGES // 8)
+    net = build_network(target).eval()
+    return net, gate(net, images[:1]).eval(), images
+
+
+def show(found: Bench, console: Console) -> None:
+    """Prints the rows, and what could not be timed."""
+    title = f"{found.network}, batch {found.batch}, {found.threads} thread{'s' if found.threads > 1 else ''}"
+    table = Table("", "FLOPs", "ms an image", "of best dense", "of own dense", title=title)
+    for row in found.rows:
+        best = "" if row.of_best_dense is None else f"{row.of_best_dense:.2f}"
+        table.add_row(row.what, f"{row.kept:.0%}", f"{row.ms:.3f}", best, f"{row.of_own_dense:.2f}")
+    console.print(table)
+    for name, why in found.missing.items():
+        console.print(f"{name} is left out: {why}", markup=False, highlight=False)

@@ -1,0 +1,40 @@
+"""`sanp compare`: several methods from one dense network, or finished runs, as the paper's table."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sanp.core.errors import SanpError
+from sanp.experiments.compare import compare as carry_out
+from sanp.experiments.compare import read_plan
+from sanp.experiments.table import FORMATS, read_rows, write_table
+from sanp.experiments.timing import time_runs
+
+
+def compare(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of finished runs.")] = None,
+    recipe: Annotated[Path | None, typer.Option(help="Comparison to train: a recipe with methods = [...].")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the comparison (with --recipe).")] = Path("runs/compare"),
+    workers: Annotated[int, typer.Option(help="Runs at a time, on Ray where it is installed (with --recipe).")] = 1,
+    time: Annotated[
+        bool, typer.Option("--time", help="Measure seconds per image where the engine can run a network; one thread.")
+    ] = False,
+    table: Annotated[Path | None, typer.Option(help="Write the table to this .md, .csv or .tex file.")] = None,
+) -> None:
+    """Compare methods in one table: train a comparison, or read finished runs."""
+    if (recipe is None) == (not runs):
+        raise SanpError("give run folders, or a comparison with --recipe: one of the two")
+    console = Console(stderr=True)
+    if recipe is not None:
+        plan = read_plan(recipe, out)
+        rows = carry_out(plan, out, workers=workers, timed=time, tell=lambda line: console.print(line))
+    else:
+        if time:
+            time_runs(runs or [])
+        rows = read_rows(runs or [])
+    sys.stdout.write(FORMATS["markdown"](rows))
+    if table is not None:
+        write_table(rows, table)

@@ -1,0 +1,27 @@
+"""`sanp explore`: a local page to try images on a run's network."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sanp.core.checks import require
+
+
+def explore(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 for any free one.")] = 8050,
+) -> None:
+    """Open a local page to try images on a run's network, and to see where a smaller budget breaks the answer."""
+    require("explore", "plotly", "dash")
+    from sanp.report.explorer.app import serve
+
+    console = Console()
+    console.print("measuring what each budget costs ...")
+    server, address = serve(run, port)
+    console.print(f"open {address} in a browser; end with Ctrl-C", soft_wrap=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.server_close()

@@ -1,0 +1,63 @@
+"""``sanp inspect module:factory --input 1,3,224,224``: the table of a network that the command line can import."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sanp.core.errors import SanpError, unknown_name
+from sanp.gating.flops import human
+from sanp.gating.gating import gate
+
+
+def inspect_network(target: str, shape: str, *, skip: Sequence[str] = (), shortcuts: bool = True) -> str:
+    """Gates the network that ``module:factory`` builds and gives its table.
+
+    ``shape`` is the input's, sizes with commas; several inputs are separated by semicolons.
+    """
+    net = build(target)
+    example = tuple(read_input(part) for part in shape.split(";"))
+    gated = gate(net, example, skip=skip, shortcuts=shortcuts)
+    return f"{gated!r}\nthe SPMs add {human(gated.overhead_flops)} FLOPs"
+
+
+def build(target: str) -> nn.Module:
+    """Imports and calls a factory, a network's class included; modules of the working directory are found too."""
+    module_name, colon, name = target.partition(":")
+    if not colon or not module_name or not name:
+        raise SanpError(f"{target!r} does not name a network: give module:factory, as torchvision.models:resnet18")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise SanpError(f"{module_name} cannot be imported ({type(error).__name__}: {error})") from error
+    factory = getattr(module, name, None)
+    if factory is None:
+        raise unknown_name(f"name in {module_name}", name, [each for each in vars(module) if not each.startswith("_")])
+    if isinstance(factory, nn.Module):
+        return factory
+    if not callable(factory) or isinstance(factory, Tensor):
+        raise SanpError(f"{target} is a {type(factory).__name__}: give a function or class that builds a network")
+    try:
+        net = factory()
+    except Exception as error:
+        raise SanpError(
+            f"{target} cannot be called without arguments ({type(error).__name__}: {error}): "
+            "write a function that calls it with yours"
+        ) from error
+    if not isinstance(net, nn.Module):
+        raise SanpError(f"{target} gives a {type(net).__name__}: give what builds a network")
+    return net
+
+
+def read_input(shape: str) -> Tensor:
+    """An input of a shape that is written as sizes with commas."""
+    sizes = shape.split(",")
+    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
+        raise SanpError(f"input {shape!r} cannot be read: give sizes with commas, as 1,3,224,224")
+    return torch.randn([int(size) for size in sizes])

@@ -1,0 +1,33 @@
+"""`sanp predict`: what a run's network says of image files."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sanp.experiments.shipped import run_named
+from sanp.gating.flops import human
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
+    images: Annotated[list[Path], typer.Argument(help="PNG, JPEG or WebP files.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+) -> None:
+    """Say what is on images: label, confidence, FLOPs and time of each."""
+    from sanp.report.predict import Predictor
+
+    predictor = Predictor(run_named(run))
+    found = [predictor.predict(image) for image in images]
+    if as_json:
+        sys.stdout.write(json.dumps([prediction.as_dict() for prediction in found]) + "\n")
+        return
+    table = Table("image", "label", "confidence", "FLOPs", "of dense", "ms")
+    for each in found:
+        shares = (f"{each.confidence:.1%}", human(each.flops), f"{each.kept:.1%}")
+        table.add_row(each.image, each.label, *shares, f"{1e3 * each.seconds:.1f}")
+    Console().print(table)

@@ -1,0 +1,43 @@
+"""`sanp report`: the page of one run or several, or its figures as files."""
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sanp.core.checks import require
+from sanp.experiments.shipped import run_named
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or names of pretrained networks.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File of the page, or folder of the figures (default: in the run's folder).")
+    ] = None,
+    format: Annotated[str, typer.Option(help="html for the page; png, svg or pdf for its figures.")] = "html",
+) -> None:
+    """Make a page that shows what a network learned to skip: one HTML file that works offline."""
+    require("report", "plotly", "jinja2")
+    runs = [_own(run) for run in runs]
+    place = runs[0] if len(runs) == 1 else Path()
+    console = Console()
+    if format == "html":
+        from sanp.report.page import write_report
+
+        console.print(f"report: {write_report(runs, out or place / 'report.html')}", soft_wrap=True)
+        return
+    from sanp.report.images import write_figures
+
+    folder = out or place / "figures"
+    drawn = write_figures(runs, folder, format)
+    console.print(f"{len(drawn)} figures and captions.md: {folder}", soft_wrap=True)
+
+
+def _own(run: Path) -> Path:
+    """The run folder, which a report adds to; a pretrained network's is copied to runs/ first."""
+    folder = run_named(run)
+    if folder == run:
+        return run
+    return Path(shutil.copytree(folder, Path("runs") / folder.name, dirs_exist_ok=True))

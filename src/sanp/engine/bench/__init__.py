@@ -1,0 +1,1 @@
+"""Time against FLOPs, beside other runtimes."""

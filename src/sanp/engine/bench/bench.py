@@ -1,0 +1,212 @@
+"""Time against FLOPs: a network in the engine at several costs beside the dense one in every runtime.
+
+One pinned thread, fp32, calls interleaved, medians. Ratios are to the fastest dense fp32 runtime and to the engine's
+own dense time.
+"""
+
+import contextlib
+import copy
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sanp.core.checks import check_fields
+from sanp.core.errors import SanpError
+from sanp.engine.bench.runtimes import FP32, Call, dense_calls
+from sanp.engine.compiling import compile
+from sanp.engine.tuning_cache import processor
+from sanp.gating.count import ungated_cost
+from sanp.gating.network import GatedNetwork
+from sanp.methods.parts.pixel_gate import PixelGatedNetwork
+from sanp.spm.recording import record
+
+OWN = "engine, dense"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    """How a network is timed."""
+
+    batch: int = 1
+    """images a call"""
+    pruned: tuple[float, ...] = (0.34, 0.5, 0.67)
+    """shares of the FLOPs to prune"""
+    threads: int = 1
+    """threads of every runtime"""
+    seconds: float = 2.0
+    """for each thing that is timed"""
+    runtimes: tuple[str, ...] | None = None
+    """names of other runtimes; all if none are given"""
+    core: int | None = None
+    """processor core to stay on; the last one if none is given"""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.batch < 1 or self.threads < 1 or self.seconds <= 0:
+            raise SanpError(
+                f"batch {self.batch}, threads {self.threads} and seconds {self.seconds} must be positive: give at "
+                "least one image and one thread"
+            )
+        if not all(0 <= share < 1 for share in self.pruned):
+            raise SanpError(f"pruned {self.pruned} are shares of the FLOPs: give numbers from 0 to below 1, as 0.67")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One row: something that ran the batch, and how long it took."""
+
+    what: str
+    kept: float
+    """share of the dense FLOPs, a mean over the batch"""
+    ms: float
+    """for one image"""
+    of_best_dense: float | None
+    """times the fastest dense fp32 runtime; none if there is none"""
+    of_own_dense: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All rows of one network and batch."""
+
+    network: str
+    batch: int
+    threads: int
+    processor: str
+    rows: tuple[Timing, ...]
+    missing: Mapping[str, str]
+    """runtimes that could not be timed, and why"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a line of results."""
+        return asdict(self)
+
+
+def bench(name: str, dense: nn.Module, gated: nn.Module, images: Tensor, config: BenchConfig) -> Bench:
+    """Times a dense network and its gated form; ``gated`` as it is, if it is pruned, and at the wanted costs.
+
+    ``images`` (at least one) set thresholds and int8's ranges. Calls take turns through several batches of them, so
+    that a time belongs to the mean cost and not to one image's.
+    """
+    turns = [images[(torch.arange(config.batch) + first) % len(images)] for first in _starts(len(images), config.batch)]
+    x = turns[0]
+    with _pinned(config), torch.no_grad():
+        calls, missing = dense_calls(dense, x, images, threads=config.threads, wanted=config.runtimes)
+        calls[OWN] = _engine(dense, turns, config)
+        kept = {OWN: 1.0}
+        for label, network in _variants(gated, dense, images, config.pruned):
+            kept[label] = statistics.fmean(_kept(network, dense, batch) for batch in turns)
+            calls[label] = _engine(network, turns, config)
+        clock = time.process_time if config.threads == 1 else time.perf_counter
+        times = {
+            name: statistics.median(found)
+            for name, found in durations(calls, config.seconds * len(calls), clock).items()
+        }
+    best = min((times[reference] for reference in FP32 if reference in times), default=None)
+    rows = tuple(
+        Timing(
+            what, kept.get(what, 1.0), 1e3 * taken / config.batch, taken / best if best else None, taken / times[OWN]
+        )
+        for what, taken in times.items()
+    )
+    return Bench(name, config.batch, config.threads, processor(), rows, missing)
+
+
+def _variants(
+    gated: nn.Module, dense: nn.Module, images: Tensor, pruned: tuple[float, ...]
+) -> Iterator[tuple[str, nn.Module]]:
+    """The network as it is, unless nothing of it is pruned, and copies that cost other shares."""
+    if not isinstance(gated, GatedNetwork):
+        yield "engine, as it is", gated
+        return
+    if _kept(gated, dense, images[:64]) < 0.999:
+        yield "engine, as it is", gated
+    least = gated.cost.floor_flops / gated.dense_flops
+    for share in pruned:
+        if 1 - share < least:
+            continue
+        copied = copy.deepcopy(gated).eval()
+        copied.set_budget(1 - share, images)
+        yield f"engine, {share:.0%} pruned", copied
+
+
+def _kept(network: nn.Module, dense: nn.Module, x: Tensor) -> float:
+    """The mean share of the dense FLOPs over a batch."""
+    if not isinstance(network, GatedNetwork | PixelGatedNetwork):
+        return ungated_cost(network, x[:1]).dense_flops / ungated_cost(dense, x[:1]).dense_flops
+    with torch.no_grad(), record(network) as gates:
+        network(x)
+    cost = network.cost.per_sample({name: gate.decision for name, gate in gates.items()})
+    return float(cost.mean()) / network.cost.dense_flops
+
+
+def _starts(images: int, batch: int) -> range:
+    """Where the batches begin that calls take turns through: 32 of them, or as many as there are."""
+    return range(0, min(images, 32 * batch), batch)
+
+
+def _engine(network: nn.Module, turns: list[Tensor], config: BenchConfig) -> Call:
+    fast = compile(network, turns[0][:4], threads=config.threads)
+    order = itertools.cycle(turns)
+    return lambda: fast(next(order))
+
+
+@contextlib.contextmanager
+def _pinned(config: BenchConfig) -> Iterator[None]:
+    """This process on as many cores as threads, and torch with as many threads."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if config.core is not None and config.core not in allowed:
+        raise SanpError(f"core {config.core} is not among {sorted(allowed)}: choose one of them")
+    if config.core is not None and config.threads == 1:
+        chosen = {config.core}
+    else:
+        chosen = set(sorted(allowed)[-config.threads :])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
+    try:
+        if chosen:
+            os.sched_setaffinity(0, chosen)
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        if chosen:
+            os.sched_setaffinity(0, allowed)
+
+
+def durations(
+    calls: Mapping[str, Call], seconds: float, clock: Callable[[], float], *, warm: int = 1, burst: int = 3
+) -> dict[str, list[float]]:
+    """Interleaved bursts; the first calls of each warm the caches and are not counted."""
+    for call in calls.values():
+        call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or min(map(len, times.values())) < 5:
+        for name, call in calls.items():
+            for _ in range(warm):
+                call()
+            for _ in range(burst):
+                start = clock()
+                call()
+                times[name].append(clock() - start)
+    return times
+
+
+def random_images(shape: tuple[int, ...], count: int, seed: int = 0) -> Tensor:
+    """Inputs that differ as photographs do, in brightness, contrast and colour, so that gates differ too."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(count, *shape, generator=generator)
+    if len(shape) != 3:
+        return noise
+    coarse = torch.randn(count, shape[0], 6, 6, generator=generator)
+    smooth = F.interpolate(coarse, size=shape[1:], mode="bilinear")
+    contrast = 0.3 + 2 * torch.rand(count, 1, 1, 1, generator=generator)
+    return smooth * contrast + torch.randn(count, shape[0], 1, 1, generator=generator)

@@ -1,0 +1,71 @@
+"""What a share of the FLOPs takes in milliseconds on this machine, so that a budget can be a time."""
+
+import copy
+import statistics
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sanp.core.checks import check_kind
+from sanp.engine.compiling import compile
+from sanp.gating.amount import LatencyTable
+from sanp.gating.network import GatedNetwork
+
+SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.08)
+
+
+def latency_table(
+    network: GatedNetwork, images: Tensor, *, shares: Sequence[float] = SHARES, threads: int = 1, repeats: int = 15
+) -> LatencyTable:
+    """Measures copies of the network at several costs, one image a call; as ``network.latency`` it makes times budgets.
+
+    ``images`` decide which channels are open where; a few dozen serve.
+    """
+    check_kind("network", network, GatedNetwork, "what sanp.gate returned")
+    check_kind("images", images, Tensor, "a tensor of images")
+    least = network.cost.floor_flops / network.dense_flops
+    engines = []
+    for share in sorted(share for share in shares if share >= least):
+        cheaper = copy.deepcopy(network).eval()
+        reached = 1.0 if share == 1 else cheaper.set_budget(share, images)
+        engines.append((reached, compile(cheaper, images[:1], threads=threads)))
+    times: list[list[float]] = [[] for _ in engines]
+    with torch.no_grad():
+        for number in range(repeats + 1):
+            image = images[number % len(images)][None]
+            for taken, (_, engine) in zip(times, engines, strict=True):
+                start = time.perf_counter()
+                engine(image)
+                taken.append(1e3 * (time.perf_counter() - start))
+    measured = [(share, statistics.median(taken[1:])) for (share, _), taken in zip(engines, times, strict=True)]
+    return LatencyTable(tuple(_rising(measured)))
+
+
+def _rising(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points with both columns ascending: a slower time at a lower cost is noise, and is taken down to the next."""
+    kept: list[tuple[float, float]] = []
+    for share, taken in sorted(points, reverse=True):
+        kept.append((share, min(taken, kept[-1][1]) if kept else taken))
+    return kept[::-1]
+
+
+def seconds_per_image(networks: Sequence[nn.Module], images: Tensor, *, rounds: int = 30) -> list[float | None]:
+    """The median of calls with one image on one thread, for each network; None where the engine cannot run all of it.
+
+    The processor's time, which on one thread is what the clock shows on a machine with nothing else to do. The images
+    are taken in turn: where gates look at the image, each has its own time.
+    """
+    engines = [compile(network, images[:1], threads=1) for network in networks]
+    native = [number for number, engine in enumerate(engines) if engine.plan.native]
+    taken: dict[int, list[float]] = {number: [] for number in native}
+    with torch.no_grad():
+        for turn in range(rounds + 1):
+            image = images[turn % len(images)][None]
+            for number in native:
+                start = time.process_time()
+                engines[number](image)
+                taken[number].append(time.process_time() - start)
+    medians = {number: statistics.median(times[1:]) for number, times in taken.items()}  # the first warms the caches
+    return [medians.get(number) for number in range(len(engines))]

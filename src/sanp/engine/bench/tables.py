@@ -1,0 +1,119 @@
+"""Benchmarks as tables and as a figure: time against FLOPs, with the line on which a saved FLOP is a saved second."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sanp.core.errors import SanpError
+
+BLUE, ORANGE, GREEN, PINK, GREY = "#3287c8", "#e07b00", "#0a9e78", "#cc6fa3", "#8b8f98"
+"""the report's colours"""
+FORMATS = (".html", ".svg", ".png", ".pdf")
+_ENGINE = "engine, "
+
+
+def engine_table(lines: Iterable[Mapping[str, Any]]) -> str:
+    """A Markdown table of results lines; of several of one network, batch and number of threads the last counts."""
+    newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
+    pruned = sorted({row["what"] for line in newest.values() for row in line["rows"] if _is_pruned(row["what"])})
+    heads = ["nothing pruned", *(what.removeprefix(_ENGINE) for what in pruned)]
+    head = f"| | batch | threads | best dense runtime | {' | '.join(heads)} | bf16 | int8 |"
+    table = [head, "|---" * (len(heads) + 6) + "|"]
+    for (network, batch, threads), line in newest.items():
+        rows = {row["what"]: row for row in line["rows"]}
+        best = min((row for row in rows.values() if row["of_best_dense"] == 1), key=lambda row: row["ms"], default=None)
+        named = "none" if best is None else f"{best['what']}, {best['ms']:.2f} ms"
+        cells = [_cell(rows.get(what)) for what in (f"{_ENGINE}dense", *pruned)]
+        cells += [_cell(rows.get(f"OpenVINO {precision}"), own=False) for precision in ("bf16", "int8")]
+        table.append(f"| {network} | {batch} | {threads} | {named} | {' | '.join(cells)} |")
+    return "\n".join(table)
+
+
+def threads_table(lines: Iterable[Mapping[str, Any]]) -> str:
+    """A Markdown table of how much faster several threads are than one; the last line of a case counts.
+
+    Medians, and in brackets the fastest tenth of the calls where a line has it.
+    """
+    newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
+    columns = list(dict.fromkeys(what for line in newest.values() for what in line["gains"]))
+    table = [f"| | batch | threads | {' | '.join(columns)} |", "|---" * (len(columns) + 3) + "|"]
+
+    def cell(line: Mapping[str, Any], what: str) -> str:
+        fastest = line.get("fastest tenth", {})
+        second = f" ({fastest[what]:.2f})" if what in fastest else ""
+        return f"{line['gains'][what]:.2f}{second}" if what in line["gains"] else ""
+
+    for (network, batch, threads), line in newest.items():
+        table.append(f"| {network} | {batch} | {threads} | {' | '.join(cell(line, what) for what in columns)} |")
+    return "\n".join(table)
+
+
+def _is_pruned(what: str) -> bool:
+    return what.startswith(_ENGINE) and what.endswith("pruned")
+
+
+def _cell(row: Mapping[str, Any] | None, *, own: bool = True) -> str:
+    if row is None or row["of_best_dense"] is None:
+        return ""
+    second = f" ({row['of_own_dense']:.2f})" if own else ""
+    return f"{row['of_best_dense']:.2f}{second}"
+
+
+def time_against_flops(lines: Iterable[Mapping[str, Any]]) -> Any:
+    """A plotly figure of results lines: one curve for each network, batch and number of threads."""
+    import plotly.graph_objects as go
+
+    newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
+    figure = go.Figure()
+    figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", name="ideal", line={"color": GREY, "dash": "dot"})
+    colours = [BLUE, ORANGE, GREEN, PINK]
+    for number, ((network, batch, threads), line) in enumerate(newest.items()):
+        own = sorted((row for row in line["rows"] if row["what"].startswith(_ENGINE)), key=lambda row: row["kept"])
+        others = [row for row in line["rows"] if not row["what"].startswith(_ENGINE)]
+        name = f"{network}, batch {batch}" + (f", {threads} threads" if threads > 1 else "")
+        colour = colours[number % len(colours)]
+        dash = "solid" if number < len(colours) else "dash"
+        figure.add_scatter(
+            **_points(own), mode="lines+markers", name=f"{name}: sanp", line={"color": colour, "dash": dash}
+        )
+        figure.add_scatter(
+            **_points(others), mode="markers", name=f"{name}: dense runtimes", marker={"color": colour, "symbol": "x"}
+        )
+    figure.update_xaxes(title="FLOPs, of dense", range=[0, 1.05], tickformat=".0%")
+    figure.update_yaxes(title="time, of the fastest dense fp32 runtime", rangemode="tozero")
+    figure.update_layout(
+        title="Time against FLOPs", width=760, height=520, plot_bgcolor="white", paper_bgcolor="white",
+        margin={"l": 60, "r": 16, "t": 48, "b": 52},
+    )  # fmt: skip
+    figure.update_xaxes(gridcolor="#d5d9e0")
+    figure.update_yaxes(gridcolor="#d5d9e0")
+    return figure
+
+
+def _points(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    known = [row for row in rows if row["of_best_dense"] is not None]
+    return {
+        "x": [row["kept"] for row in known],
+        "y": [row["of_best_dense"] for row in known],
+        "text": [f"{row['what']}: {row['ms']:.2f} ms" for row in known],
+    }
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Writes a page or, drawn by a Chromium on this machine, an image."""
+    if path.suffix not in FORMATS:
+        raise SanpError(f"{path} has no known ending: choose one of {', '.join(FORMATS)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".html":
+            figure.write_html(path, include_plotlyjs=True)
+            return
+        import kaleido
+
+        kaleido.write_fig_sync(figure, path, opts={"format": path.suffix[1:]}, kopts={"mathjax": False})
+    except ImportError as error:
+        raise SanpError(
+            "images need kaleido: pip install 'sanp[figures]', or give a file that ends in .html"
+        ) from error
+    except OSError as error:
+        raise SanpError(f"{path} cannot be written ({error.strerror}): choose another file") from error

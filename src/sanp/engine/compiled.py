@@ -1,0 +1,218 @@
+"""The compiled network: a list of native and torch steps behind one call."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from sanp.core.errors import SanpError
+from sanp.core.modules import as_arguments
+from sanp.engine.arguments import bound
+from sanp.engine.library import NativeProgram
+from sanp.engine.lowering.batch_size import Count, Tiled
+from sanp.engine.plan import Plan
+from sanp.tracing.tracer import Node, Value
+
+Values = dict[Value, Tensor]
+
+
+@dataclass(frozen=True)
+class NativeStep:
+    """One call of the native library."""
+
+    program: NativeProgram
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    """of the outputs, without the batch"""
+    threads: int
+
+    def run(self, values: Values, batch: int) -> bytes:
+        """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity."""
+        given = [values[value].to(torch.float32).contiguous() for value in self.inputs]
+        if any(len(x) != batch for x in given):
+            raise SanpError(f"a native stretch is given {[len(x) for x in given]} rows for {batch} samples")
+        made = [torch.empty(batch, *shape) for shape in self.shapes]
+        finite = self.program.run_at([x.data_ptr() for x in given], [y.data_ptr() for y in made], batch, self.threads)
+        values.update(zip(self.outputs, made, strict=True))
+        return finite
+
+
+@dataclass(frozen=True)
+class TorchStep:
+    """Operators that run in torch, as they were traced but for the size of the batch."""
+
+    nodes: tuple[Node, ...]
+
+    def run(self, values: Values, batch: int) -> bytes:
+        """Adds everything that the operators make to ``values``; torch needs no second try at what is not finite."""
+
+        def given(leaf: Any) -> Any:
+            if isinstance(leaf, Value):
+                return values[leaf]
+            return leaf.at(batch) if isinstance(leaf, Count | Tiled) else leaf
+
+        for node in self.nodes:
+            args, kwargs = tree_map(given, (node.args, node.kwargs))
+            made = node.func(*args, **kwargs)
+            for value, leaf in zip(node.outputs, tree_flatten(made)[0], strict=True):
+                if value is not None:
+                    values[value] = leaf
+        return b"\1" * batch
+
+
+class Engine:
+    """A network that computes only the open channels; called like the network it was compiled from.
+
+    Takes and gives torch tensors, or numpy arrays if it is given those; any batch size; from any thread.
+    """
+
+    def __init__(
+        self,
+        reference: nn.Module,
+        steps: Sequence[NativeStep | TorchStep],
+        *,
+        inputs: Sequence[Value],
+        example: Any,
+        outputs: Sequence[Value],
+        structure: TreeSpec,
+        plan: Plan,
+    ) -> None:
+        self.plan = plan
+        self._reference = reference
+        self._steps = tuple(steps)
+        shapes = tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, Tensor) else leaf, example)
+        self._inputs, self._example = tuple(inputs), bound(reference, *as_arguments(shapes))
+        self._leaves = [leaf for leaf in tree_leaves(self._example) if isinstance(leaf, Tensor)]
+        self._one = isinstance(example, Tensor)
+        self._outputs, self._structure = tuple(outputs), structure
+        self._single = structure.is_leaf()
+        self._only = _only_native(self._steps, self._outputs) if self._one and self._single else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs of the network in evaluation mode."""
+        if self._only is not None and len(args) == 1 and not kwargs:
+            result = self._at_once(self._only, args[0])
+            if result is not None:
+                return result
+        with torch.no_grad():
+            return self._run(args, kwargs)
+
+    def _at_once(self, step: NativeStep, x: Any) -> Tensor | None:
+        """The usual case, one tensor through one native program, with as little around it as can be.
+
+        None where something is to be looked at: a wrong or another input, numbers that are not finite.
+        """
+        if type(x) is not Tensor or x.layout != torch.strided or x.dtype != torch.float32 or not x.is_cpu:
+            return None
+        if x.shape[1:] != self._leaves[0].shape[1:] or not x.is_contiguous():
+            return None
+        batch = x.shape[0]
+        y = torch.empty(batch, *step.shapes[0])
+        return y if step.program.run_one(x.data_ptr(), y.data_ptr(), batch, step.threads) else None
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tensors, wants_numpy = self._checked(args, kwargs)
+        back: Callable[[Tensor], Any] = (lambda y: y.numpy()) if wants_numpy else (lambda y: y)
+        if not self._steps:
+            result = self._in_torch(args, kwargs, None)
+            return tree_map(lambda leaf: back(leaf) if isinstance(leaf, Tensor) else leaf, result)
+        values: Values = dict(zip(self._inputs, tensors, strict=True))
+        batch = len(tensors[0])
+        suspect: set[int] = set()
+        for step in self._steps:
+            finite = step.run(values, batch)
+            if 0 in finite:
+                suspect.update(row for row, flag in enumerate(finite) if not flag)
+        results = [values[value] for value in self._outputs]
+        if suspect:
+            # Zero times NaN or infinity is not zero, so for these samples every channel has to be computed.
+            if any(result.dim() == 0 or len(result) != batch for result in results):
+                return tree_map(back, self._in_torch(args, kwargs, None))
+            rows = torch.tensor(sorted(suspect))
+            for result, exact in zip(results, tree_leaves(self._in_torch(args, kwargs, rows)), strict=True):
+                result[rows] = exact
+        if self._single:
+            return back(results[0])
+        return tree_unflatten([back(result) for result in results], self._structure)
+
+    def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Tensor | None) -> Any:
+        """The network itself, on all samples or some of them."""
+
+        def given(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor | np.ndarray):
+                return leaf
+            tensor = _from_numpy(leaf)
+            return tensor.contiguous() if rows is None or tensor.dim() == 0 else tensor[rows]
+
+        args, kwargs = tree_map(given, (args, kwargs))
+        return self._reference(*args, **kwargs)
+
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Tensor], bool]:
+        # Looking at a signature takes longer than a check.
+        one = self._one and len(args) == 1 and not kwargs and isinstance(args[0], Tensor)
+        leaves = list(args) if one else self._in_order(args, kwargs)
+        if len(leaves) != len(self._leaves):
+            raise SanpError(f"{len(leaves)} tensors were given: this network takes {len(self._leaves)}")
+        wants_numpy = any(isinstance(leaf, np.ndarray) for leaf in leaves)
+        tensors = [_as_tensor(leaf, like.dtype) for leaf, like in zip(leaves, self._leaves, strict=True)]
+        for tensor, like in zip(tensors, self._leaves, strict=True):
+            if tensor.shape[1:] != like.shape[1:] or tensor.dim() != like.dim():
+                wanted = ", ".join(map(str, like.shape[1:]))
+                raise SanpError(
+                    f"an input of shape {tuple(tensor.shape)} was given: wanted is (N, {wanted}), as the example_input "
+                    "was; compile again with an example of the new size"
+                )
+        if self._steps and len({len(tensor) for tensor in tensors}) > 1:
+            raise SanpError(f"inputs of batch sizes {[len(t) for t in tensors]} were given: all must have the same")
+        return tensors, wants_numpy
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The tensors in the order of the example's; what is no tensor must be as it was there."""
+        given = bound(self._reference, args, kwargs)
+        if given.keys() != self._example.keys():
+            raise SanpError(
+                f"arguments {list(given)} were given: this network was compiled with {list(self._example)}; compile "
+                "again with an example_input of these"
+            )
+        leaves: list[Any] = []
+        for name, value in self._example.items():
+            parts, wanted = tree_leaves(given[name]), tree_leaves(value)
+            tensors = [part for part in parts if isinstance(part, Tensor | np.ndarray)]
+            rest = [part for part in parts if not isinstance(part, Tensor | np.ndarray)]
+            fixed = [part for part in wanted if not isinstance(part, Tensor)]
+            same = len(rest) == len(fixed) and all(a is b or a == b for a, b in zip(rest, fixed, strict=True))
+            if self._steps and not same:
+                raise SanpError(
+                    f"{name} was given {rest}: this network was compiled with {fixed}; compile again with an "
+                    "example_input that has it"
+                )
+            leaves += tensors
+        return leaves
+
+
+def _only_native(steps: Sequence[NativeStep | TorchStep], outputs: tuple[Value, ...]) -> NativeStep | None:
+    """The native program that is the whole network, if one is."""
+    step = steps[0] if len(steps) == 1 else None
+    return step if isinstance(step, NativeStep) and step.outputs == outputs else None
+
+
+def _from_numpy(leaf: Any) -> Tensor:
+    tensor: Tensor = torch.from_numpy(np.ascontiguousarray(leaf)) if isinstance(leaf, np.ndarray) else leaf.detach()
+    return tensor
+
+
+def _as_tensor(leaf: Any, dtype: torch.dtype) -> Tensor:
+    tensor = _from_numpy(leaf)
+    if tensor.device.type != "cpu":
+        raise SanpError(f"an input on {tensor.device} was given: a compiled network runs on the CPU; use x.cpu()")
+    if tensor.layout != torch.strided:
+        raise SanpError(f"an input with layout {tensor.layout} was given: give a dense one, as x.to_dense()")
+    if tensor.dtype != dtype:
+        raise SanpError(f"an input of {tensor.dtype} was given: wanted is {dtype}; use x.to({dtype})")
+    result: Tensor = tensor.contiguous()
+    return result

@@ -1,0 +1,207 @@
+"""sanp.compile: from a network to its fast twin, checked against it before it is given out."""
+
+import functools
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+
+from sanp.core.checks import check_network
+from sanp.core.copying import copy_of
+from sanp.core.errors import SanpError
+from sanp.core.modules import call_with, tensors_in, unwrapped
+from sanp.engine.agreement import agree, check_batches, near_ties
+from sanp.engine.arguments import in_order
+from sanp.engine.compiled import Engine, NativeStep, TorchStep
+from sanp.engine.library import ALGORITHMS, Unavailable, load
+from sanp.engine.lowering.batch_size import for_any_batch
+from sanp.engine.lowering.lowering import Lowering
+from sanp.engine.lowering.program import ProgramWriter
+from sanp.engine.lowering.segments import Segment, cut
+from sanp.engine.lowering.unsupported import Unsupported
+from sanp.engine.plan import Plan, PlanRow
+from sanp.engine.tune import tune
+from sanp.tracing.tracer import Node, trace
+
+_BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
+_TUNED = 4  # samples at most that algorithms are timed with
+_OPERATORS = (
+    "", "input", "output", "conv", "gate", "linear", "pool", "pool", "activation", "add", "multiply", "affine",
+    "concat", "channels", "flatten",
+)  # fmt: skip
+
+
+def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engine:
+    """The fast twin of a network: same outputs, a pruned channel is never computed.
+
+    ``network`` is a gated one, or any other; ``example_input`` fixes everything but the batch size. Any size is right;
+    the fastest algorithms are looked for at the example's, one image or several. What the native part does not know
+    runs in torch; ``plan`` of the result says what runs where and why. Later changes of ``network`` do not reach the
+    result.
+    """
+    if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= 1024:
+        raise SanpError(f"threads={threads!r} was given: wanted is a number from 1 to 1024")
+    network = unwrapped(network)
+    _check_network(network)
+    reference = copy_of(network).eval().requires_grad_(False)
+    reference.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    builder = _Builder(reference, in_order(reference, example_input), threads)
+    try:
+        load()
+    except Unavailable as reason:
+        _warn_once(str(reason))
+        return builder.in_torch(f"no native library: {reason}")
+    try:
+        return builder.build()
+    except Unsupported as reason:
+        return builder.in_torch(str(reason))
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(f"sanp.compile runs in torch and skips nothing: {reason}", stacklevel=3)
+
+
+def _check_network(network: nn.Module) -> None:
+    check_network(network)
+    devices = {str(parameter.device) for parameter in network.parameters()} - {"cpu"}
+    if devices:
+        raise SanpError(
+            f"the network is on {', '.join(sorted(devices))}: a compiled network runs on the CPU; use .cpu()"
+        )
+
+
+def _repeated(example: Any, times: int) -> Any:
+    """The example's first sample so many times."""
+
+    def repeated(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        samples = leaf.detach()[:1].expand(times, *leaf.shape[1:])
+        return samples.clone(memory_format=torch.contiguous_format)
+
+    return tree_map(repeated, example)
+
+
+class _Builder:
+    """Makes the engine of one traced network."""
+
+    def __init__(self, reference: nn.Module, example: Any, threads: int) -> None:
+        self.reference, self.example, self.threads = reference, example, threads
+        self.given = tensors_in(example)
+        self.sized: dict[int, Node] = {}
+        if any(leaf.dim() and not len(leaf) for leaf in self.given):
+            raise SanpError("example_input has no samples: give at least one")
+        self.apart = all(leaf.dim() and len(leaf) == len(self.given[0]) for leaf in self.given)  # a row for each sample
+        traced = _repeated(example, _BATCH) if self.apart else example
+        self.seen, self.leaves = trace(reference, traced), tensors_in(traced)
+        with torch.no_grad():
+            self.expected, self.structure = tree_flatten(call_with(reference, example))
+
+    def build(self) -> Engine:
+        """The engine with its native steps; raises :class:`Unsupported` if nothing of it can be native."""
+        tensors = [leaf for leaf in self.expected if isinstance(leaf, Tensor)]
+        if len(tensors) != len(self.expected) or len(tensors) != len(self.seen.outputs):
+            raise Unsupported("an output that is not made of tensors of this forward")
+        if not all(bool(torch.isfinite(p).all()) for p in self.reference.parameters()):
+            raise Unsupported("weights that are NaN or infinite")
+        if any(leaf.dtype != torch.float32 for leaf in self.given):
+            raise Unsupported("an input that is not float32")
+        if not self.apart:
+            raise Unsupported("inputs without a row for each sample")
+        segments = cut(self.seen)
+        if all(lowering is None for _, lowering in segments):
+            raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
+        if any(lowering is None for _, lowering in segments):
+            more = trace(self.reference, _repeated(self.example, _BATCH + 1))
+            self.sized = for_any_batch(self.seen.nodes, more.nodes, _BATCH, _BATCH + 1)
+        for winograd in (True, False):
+            try:
+                engine = self._assemble(segments, winograd=winograd)
+                if self._agrees(engine):
+                    return engine
+            except Unsupported:
+                raise
+            except Exception as error:  # a stranger's operator under another batch size may raise anything
+                why = " ".join(str(error).split())[:100]
+                raise Unsupported(f"it does not run in stretches ({type(error).__name__}: {why})") from error
+        raise Unsupported("the native result differs from torch's")
+
+    def in_torch(self, why: str) -> Engine:
+        """The network itself behind the same face."""
+        name = type(self.reference).__name__
+        return self._engine((), (PlanRow(name, "torch", "whole network", why),), "none")
+
+    def _assemble(self, segments: list[tuple[Segment, Lowering | None]], *, winograd: bool) -> Engine:
+        steps: list[NativeStep | TorchStep] = []
+        rows: list[PlanRow] = []
+        instruction_set = ""
+        values = dict(zip(self.seen.inputs, self.leaves, strict=True))
+        for segment, lowering in segments:
+            if lowering is not None:
+                step, made = self._native(segment, lowering, values, winograd)
+                instruction_set = step.program.instruction_set
+                steps.append(step)
+                rows += made
+                step.run(values, _BATCH)
+            else:
+                torch_step = TorchStep(tuple(self.sized.get(id(node), node) for node in segment.nodes))
+                torch_step.run(values, _BATCH)
+                steps.append(torch_step)
+                pairs = zip(segment.units, segment.reasons, strict=True)
+                rows += [PlanRow(unit.name, "torch", unit.nodes[0].op, why) for unit, why in pairs]
+        return self._engine(tuple(steps), tuple(rows), instruction_set)
+
+    def _native(
+        self, segment: Segment, lowering: Lowering, values: dict[Any, Tensor], winograd: bool
+    ) -> tuple[NativeStep, list[PlanRow]]:
+        assert isinstance(lowering.writer, ProgramWriter)
+        program = lowering.writer.build()
+        if winograd:
+            samples = min(_TUNED, len(self.given[0]))
+            inputs = [values[value][:1].numpy().repeat(samples, 0) for value in lowering.inputs]
+            tune(program, _timing_keys(lowering), inputs, self.threads)
+        rows = []
+        chosen = program.chosen
+        for op, (numbers, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True)):
+            kind = _OPERATORS[numbers[0]]
+            if kind not in ("input", "output"):
+                rows.append(PlanRow(name, "native", ALGORITHMS[chosen[op]] if kind == "conv" else kind))
+        program.settle()
+        shapes = tuple(tuple(self.seen.shapes[value.index][1:]) for value in segment.outputs)
+        return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, self.threads), rows
+
+    def _engine(self, steps: Any, rows: tuple[PlanRow, ...], instruction_set: str) -> Engine:
+        return Engine(
+            self.reference,
+            steps,
+            inputs=self.seen.inputs,
+            example=self.example,
+            outputs=self.seen.outputs,
+            structure=self.structure,
+            plan=Plan(rows, instruction_set, self.threads),
+        )
+
+    def _agrees(self, engine: Engine) -> bool:
+        """Every sample must agree but those with a near tie, in other batch sizes than the trace's."""
+        for batch in check_batches(self.example):
+            with torch.no_grad(), near_ties(self.reference) as ties:
+                expected = tree_leaves(call_with(self.reference, batch))
+            given = tree_leaves(call_with(engine, batch))  # type: ignore[arg-type]
+            if not agree(given, expected, ties, len(tensors_in(batch)[0])):
+                return False
+        return True
+
+
+def _timing_keys(lowering: Lowering) -> list[tuple[object, ...]]:
+    """What the time of each operator depends on: the shapes of what it reads and writes, and its own numbers."""
+    shapes = lowering.writer.shapes
+    keys: list[tuple[object, ...]] = []
+    for numbers in lowering.writer.operators:
+        if _OPERATORS[numbers[0]] == "conv":
+            keys.append((shapes[numbers[1]], numbers[2] >= 0, shapes[numbers[3]], *numbers[4:13]))
+        else:
+            keys.append(())
+    return keys

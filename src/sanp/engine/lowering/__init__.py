@@ -1,0 +1,1 @@
+"""From a trace to a native program: units, segments, and a rule for each operator."""

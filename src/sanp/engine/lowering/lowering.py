@@ -1,0 +1,258 @@
+"""Units of a trace become operators of a native program; operators that only move numbers are followed by index."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sanp.engine.lowering.gate_weights import floats, gate_weights
+from sanp.engine.lowering.program import IDENTITY, Activation, ProgramWriter
+from sanp.engine.lowering.shapes import Floats, Shape, Window
+from sanp.engine.lowering.units import Unit
+from sanp.engine.lowering.unsupported import Unsupported
+from sanp.spm.gated_conv import FollowingConv, GatedConv
+from sanp.tracing.tracer import Node, Trace, Value
+
+if TYPE_CHECKING:
+    from sanp.engine.onnx.writer import OnnxWriter
+
+Writer: TypeAlias = Union[ProgramWriter, "OnnxWriter"]
+"""what programs are written with: the native library's, or ONNX's"""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A value whose elements are those of a native value in another order."""
+
+    base: int
+    index: Tensor  # the value's shape without the batch: numbers of elements of the base
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A convolution that is not written yet: what follows it may still become part of it."""
+
+    name: str
+    x: int
+    weight: Floats
+    bias: Floats
+    window: Window
+    groups: int
+    gate: int = -1
+    follows: bool = False
+    residual: int = -1
+
+
+def sample_shape(shape: torch.Size) -> Shape:
+    """(C, H, W) of one sample of a traced value: a sequence is a map of one row, a vector a map of one pixel."""
+    if not 2 <= len(shape) <= 4:
+        raise Unsupported(f"a value of {len(shape)} dimensions")
+    channels, height, width = (*shape[1:], 1, 1)[:3] if len(shape) != 3 else (shape[1], 1, shape[2])
+    return channels, height, width
+
+
+class Lowering:
+    """Writes one native program from consecutive units. ``kept`` are the values that something else reads."""
+
+    def __init__(self, trace: Trace, writer: Writer, kept: set[Value], readers: Mapping[Value, int]) -> None:
+        self.trace = trace
+        self.writer = writer
+        self.inputs: list[Value] = []
+        self.origin: list[str] = []
+        """for every operator of the program, the unit it came from"""
+        self._kept = kept
+        self._readers = readers
+        self._of: dict[Value, int | Moved | Pending] = {}
+
+    def add(self, unit: Unit) -> None:
+        """Translates a unit; raises :class:`Unsupported`."""
+        if isinstance(unit.module, GatedConv | FollowingConv):
+            self._gated(unit, unit.module)
+        else:
+            rule = self._rule(unit.node)
+            rule(self, unit.node)
+        self._note(unit.name)
+
+    def give(self, value: Value) -> None:
+        """Marks a value that the caller gets."""
+        self.writer.output(self.native(value))
+        self._note("output")
+
+    def _note(self, name: str) -> None:
+        self.origin += [name] * (len(self.writer.operators) - len(self.origin))
+
+    def _rule(self, node: Node) -> "Rule":
+        from sanp.engine.lowering.aten_rules import RULES
+
+        rule = RULES.get(node.op) or RULES.get(node.op.removesuffix("_"))
+        if rule is None:
+            raise Unsupported(f"operator {node.op} is not known to the native part")
+        return rule
+
+    def shape(self, value: Value) -> torch.Size:
+        """The traced shape, batch included."""
+        return self.trace.shapes[value.index]
+
+    def is_last_reader(self, value: Value) -> bool:
+        """Nothing else reads the value, so that it need not exist by itself."""
+        return self._readers.get(value, 0) == 1 and value not in self._kept
+
+    def native(self, value: Value) -> int:
+        """The value's number in the program: written now if it was waiting, an input if it comes from outside."""
+        known = self._of.get(value)
+        if known is None:
+            known = self.writer.input(*sample_shape(self.shape(value)))
+            self.inputs.append(value)
+        elif isinstance(known, Moved):
+            known = self._arranged(known, sample_shape(self.shape(value)))
+        elif isinstance(known, Pending):
+            known = self._write(known, IDENTITY)
+        self._of[value] = known
+        return known
+
+    def define(self, value: Value | None, made: "int | Moved | Pending") -> None:
+        """Says what a traced value is."""
+        assert value is not None
+        self._of[value] = made
+
+    def pending(self, value: Value) -> Pending | None:
+        """The convolution that makes a value, if it can still take in what follows."""
+        known = self._of.get(value)
+        return known if isinstance(known, Pending) and self.is_last_reader(value) else None
+
+    def activate(self, value: Value, act: Activation) -> int:
+        """act(value), inside the convolution that makes it where that is possible."""
+        waiting = self.pending(value)
+        if waiting is not None:
+            return self._write(waiting, act)
+        return self.writer.activation(self.native(value), act)
+
+    def add_values(self, a: Value, b: Value) -> "int | Pending":
+        """a + b; the convolution that comes last takes the other operand in."""
+        if a != b and sample_shape(self.shape(a)) == sample_shape(self.shape(b)):
+            for host, other in ((b, a), (a, b)):
+                waiting = self.pending(host)
+                if waiting is not None and waiting.residual < 0:
+                    return replace(waiting, residual=self.native(other))
+        return self.writer.add(self.native(a), self.native(b))
+
+    def scale_and_shift(self, value: Value, scale: Floats, shift: Floats, *, fills: bool) -> "int | Pending":
+        """A batch norm or a product with constants, folded into a dense convolution before it."""
+        waiting = self.pending(value)
+        if waiting is not None and waiting.gate < 0 and not waiting.follows and waiting.residual < 0:
+            rows = scale.reshape(-1, *(1,) * (waiting.weight.ndim - 1))
+            return replace(waiting, weight=waiting.weight * rows, bias=waiting.bias * scale + shift)
+        return self.writer.affine(self.native(value), scale, shift, fills=fills)
+
+    def _write(self, conv: Pending, act: Activation) -> int:
+        made = self._written(conv, act)
+        self._note(conv.name)
+        return made
+
+    def _written(self, conv: Pending, act: Activation) -> int:
+        _, height, width = self.writer.shapes[conv.x]
+        pointwise = conv.weight.shape[2:] == (1, 1) and conv.groups == 1 and conv.window.padding == (0, 0)
+        if pointwise and height * width == 1 and conv.gate < 0 and conv.residual < 0:
+            return self.writer.linear(conv.x, conv.weight[:, :, 0, 0], conv.bias, act)
+        return self.writer.conv(
+            conv.x, conv.weight, conv.bias, conv.window, groups=conv.groups, act=act, residual=conv.residual,
+            gate=conv.gate, follows=conv.follows,
+        )  # fmt: skip
+
+    def _arranged(self, moved: Moved, shape: Shape) -> int:
+        """A moved value written out: a choice of channels, a flattening, or both."""
+        channels, height, width = self.writer.shapes[moved.base]
+        index, pixels = moved.index.reshape(shape[0], -1), height * width
+        base = moved.base
+        if (height, width) == shape[1:]:
+            source = index[:, 0] // pixels
+            if not torch.equal(index, source[:, None] * pixels + torch.arange(pixels)):
+                raise Unsupported("pixels in another order")
+        elif shape[1:] == (1, 1):
+            base, source, channels = self.writer.flatten(base), index[:, 0], channels * pixels
+        else:
+            raise Unsupported("a map reshaped to another size")
+        if torch.equal(source, torch.arange(channels)):
+            return base
+        return self.writer.channels(base, source.tolist())
+
+    def move(self, node: Node) -> None:
+        """Runs an operator that only moves numbers on the numbers of elements."""
+        source = node.inputs()[0]
+        known = self._of.get(source)
+        moved = known if isinstance(known, Moved) else None
+        if moved is None:
+            base, shape = self.native(source), self.shape(source)[1:]
+            moved = Moved(base, torch.arange(shape.numel()).reshape(shape))
+        batch, each = self.shape(source)[0], int(np.prod(self.writer.shapes[moved.base]))
+        numbers = moved.index + torch.arange(batch).reshape(-1, *(1,) * moved.index.dim()) * each
+        args = [numbers if argument == source else argument for argument in node.args]
+        made = node.func(*args, **node.kwargs)
+        results = made if isinstance(made, list | tuple) else [made]
+        for value, result in zip(node.outputs, results, strict=True):
+            apart = result - torch.arange(len(result)).reshape(-1, *(1,) * (result.dim() - 1)) * each
+            if len(result) != batch or not torch.equal(apart, apart[:1].expand_as(apart)) or int(apart.min()) < 0:
+                raise Unsupported(f"{node.op} mixes the samples of a batch")
+            self.define(value, Moved(moved.base, apart[0]))
+
+    def _gated(self, unit: Unit, module: GatedConv | FollowingConv) -> None:
+        if module.norm_outside:
+            raise Unsupported("a gate that waits for a batch norm outside its module")
+        convolutions = [node for node in unit.nodes if node.op == "convolution"]
+        if len(convolutions) != 1 or convolutions[0].args[0] != unit.inputs[0]:
+            raise Unsupported("a gated module that is not one convolution of its input")
+        conv = self.convolution(convolutions[0])
+        if module.norm is not None:
+            scale, shift = affine_of(module.norm, convolutions[0].args[1].shape)
+            rows = scale.reshape(-1, *(1,) * (conv.weight.ndim - 1))
+            conv = replace(conv, weight=conv.weight * rows, bias=conv.bias * scale + shift)
+        if isinstance(module, GatedConv):
+            conv = replace(conv, gate=self.writer.gate(conv.x, gate_weights(module.spm)))
+            self._note(unit.name)
+        else:
+            if conv.weight.shape[1] != 1 or not set(self.inputs) <= set(self.trace.inputs):
+                raise Unsupported("a depthwise convolution that follows gates outside the native part")
+            conv = replace(conv, follows=True)
+        self.define(unit.outputs[0], conv)
+
+    def convolution(self, node: Node) -> Pending:
+        """A convolution as the library wants it."""
+        x, weight, bias, stride, padding, dilation, transposed, _, groups = node.args[:9]
+        if not isinstance(weight, Tensor) or isinstance(bias, Value) or transposed:
+            raise Unsupported("a transposed convolution, or one whose weights depend on the input")
+        if weight.dim() not in (3, 4) or weight.dtype != torch.float32:
+            raise Unsupported(f"a convolution over {weight.dim() - 2} dimensions in {weight.dtype}")
+        pairs = [_pair(given) for given in (stride, padding, dilation)]
+        kernel = floats(weight) if weight.dim() == 4 else floats(weight)[:, :, None]
+        if weight.dim() == 3:
+            pairs = [(1, pairs[0][1]), (0, pairs[1][1]), (1, pairs[2][1])]
+        if kernel.shape[2] * kernel.shape[3] > 1024:
+            raise Unsupported("a kernel of more than 1024 taps")
+        window = Window(kernel=kernel.shape[2:], stride=pairs[0], padding=pairs[1], dilation=pairs[2])
+        shift = np.zeros(len(kernel), np.float32) if bias is None else floats(bias)
+        path = self.trace.calls[node.call].path
+        return Pending(path.removesuffix(".conv"), self.native(x), kernel, shift, window, groups)
+
+
+Rule = Callable[[Lowering, Node], None]
+
+
+def affine_of(norm: nn.Module, weight: torch.Size) -> tuple[Floats, Floats]:
+    """Scale and shift of a batch norm in evaluation, or of any module that multiplies and adds constants by channel."""
+    if getattr(norm, "track_running_stats", True) is False:
+        raise Unsupported("a batch norm that uses the statistics of the batch")
+    exact = copy.deepcopy(norm).double().eval()
+    with torch.no_grad():
+        probe = torch.zeros(1, weight[0], *(1,) * (len(weight) - 2), dtype=torch.float64)
+        shift = exact(probe).reshape(-1)
+        scale = exact(probe + 1).reshape(-1) - shift
+    return floats(scale), floats(shift)
+
+
+def _pair(given: Any) -> tuple[int, int]:
+    numbers = [given] if isinstance(given, int) else list(given)
+    return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])

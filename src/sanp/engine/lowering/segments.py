@@ -1,0 +1,143 @@
+"""Cuts a traced network into stretches that run natively and stretches that run in torch, in order of execution."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sanp.engine.lowering.aten_rules import MOVES
+from sanp.engine.lowering.lowering import Lowering, Writer
+from sanp.engine.lowering.program import ProgramWriter
+from sanp.engine.lowering.units import Unit, units_of
+from sanp.engine.lowering.unsupported import Unsupported
+from sanp.spm.gated_conv import FollowingConv
+from sanp.tracing.tracer import Node, Trace, Value
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive units that run in one place."""
+
+    native: bool
+    units: tuple[Unit, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    reasons: tuple[str, ...]
+    """for a torch segment, why each unit is not native"""
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes of its units."""
+        return [node for unit in self.units for node in unit.nodes]
+
+
+class Obstacle(Unsupported):
+    """A unit that cannot run natively among its neighbours."""
+
+    def __init__(self, unit: Unit, reason: str) -> None:
+        super().__init__(reason)
+        self.unit = unit
+
+
+def cut(trace: Trace, new_writer: Callable[[], Writer] = ProgramWriter) -> list[tuple[Segment, Lowering | None]]:
+    """The segments of a network, the native ones with their program; :class:`Unsupported` if it cannot be cut."""
+    units = units_of(trace)
+    if not units:
+        raise Unsupported("a network that runs no operator")
+    reasons = {unit.index: reason for unit in units if (reason := _obstacle(trace, unit, new_writer())) is not None}
+    while True:
+        try:
+            segments = _segments(trace, units, reasons)
+        except Unsupported as uncut:
+            raise Unsupported("; ".join(dict.fromkeys([*reasons.values(), str(uncut)]))) from uncut
+        try:
+            return [(segment, _lower(trace, segment, new_writer()) if segment.native else None) for segment in segments]
+        except Obstacle as found:
+            reasons[found.unit.index] = str(found)
+
+
+def _segments(trace: Trace, units: Sequence[Unit], reasons: Mapping[int, str]) -> list[Segment]:
+    runs: list[tuple[bool, list[Unit]]] = []
+    for unit in units:
+        native = unit.index not in reasons
+        if not runs or runs[-1][0] != native:
+            runs.append((native, []))
+        runs[-1][1].append(unit)
+    segments: list[Segment] = []
+    for native, inside in _without_trifles(runs):
+        members = {unit.index for unit in inside}
+        made = {value for unit in inside for value in unit.outputs}
+        read = dict.fromkeys(value for unit in inside for value in unit.inputs if value not in made)
+        wanted = {value for unit in units if unit.index not in members for value in unit.inputs} | set(trace.outputs)
+        outputs = dict.fromkeys(value for unit in inside for value in unit.outputs if value in wanted)
+        why = () if native else tuple(reasons.get(unit.index, "a stretch without a convolution") for unit in inside)
+        segments.append(Segment(native, tuple(inside), tuple(read), tuple(outputs), why))
+    _check_cut(trace, segments)
+    return segments
+
+
+def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
+    """The native program of a segment; :class:`Obstacle` names the unit that stands in the way."""
+    readers = Counter(value for unit in segment.units for value in unit.inputs)
+    lowering = Lowering(trace, writer, set(segment.outputs), readers)
+    for unit in segment.units:
+        try:
+            lowering.add(unit)
+        except Unsupported as reason:
+            raise Obstacle(unit, str(reason)) from reason
+    for value in segment.outputs:
+        try:
+            lowering.give(value)
+        except Unsupported as reason:
+            maker = next(unit for unit in segment.units if value in unit.outputs)
+            raise Obstacle(maker, str(reason)) from reason
+    return lowering
+
+
+def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
+    """Why a unit could not even run natively by itself, or None. What moves numbers depends on its neighbours."""
+    samples = trace.shapes[trace.inputs[0].index][0]
+    shapes = [trace.shapes[value.index] for value in (*unit.inputs, *unit.outputs)]
+    if any(len(shape) == 0 or shape[0] not in (0, samples) for shape in shapes):  # 0: what nothing will read
+        return "rows that are not those of the batch"
+    if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.op in MOVES):
+        return None
+    try:
+        Lowering(trace, writer, set(unit.outputs), {}).add(unit)
+    except Unsupported as reason:
+        return str(reason)
+    return None
+
+
+def _without_trifles(runs: list[tuple[bool, list[Unit]]]) -> list[tuple[bool, list[Unit]]]:
+    """A native stretch without a convolution is not worth two copies: it joins its torch neighbours."""
+    merged: list[tuple[bool, list[Unit]]] = []
+    for native, members in runs:
+        heavy = any(node.op in ("convolution", "addmm", "mm") for unit in members for node in unit.nodes)
+        stays = native and (heavy or len(runs) == 1)
+        if merged and merged[-1][0] == stays:
+            merged[-1][1].extend(members)
+        else:
+            merged.append((stays, list(members)))
+    return merged
+
+
+def _check_cut(trace: Trace, segments: Sequence[Segment]) -> None:
+    """Every value that a segment reads must have been given out by an earlier one, and none of a module's insides."""
+    known = set(trace.inputs)
+    for segment in segments:
+        hidden = [value for value in segment.inputs if value not in known]
+        if hidden or any(node.func is None for node in segment.nodes if not segment.native):
+            raise Unsupported("torch would need what is decided inside a native layer")
+        if not segment.native and any(unit.module is not None for unit in segment.units):
+            for unit in segment.units:
+                if unit.module is not None and any(v not in known and v not in _made(unit) for v in _node_inputs(unit)):
+                    raise Unsupported("torch would need what is decided inside a native layer")
+        known.update(value for unit in segment.units for value in unit.outputs)
+
+
+def _made(unit: Unit) -> set[Value]:
+    return {value for node in unit.nodes for value in node.outputs if value is not None}
+
+
+def _node_inputs(unit: Unit) -> set[Value]:
+    return {value for node in unit.nodes for value in node.inputs()}

@@ -1,0 +1,66 @@
+"""A Saliency-and-Pruning Module in ONNX's operators: from a feature map to the list of open channels."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from sanp.engine.lowering.program import GateWeights
+from sanp.engine.onnx.graph import OnnxGraph
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a gate gave: the numbers of the open channels and their saliencies (1, n, 1, 1)."""
+
+    index: str
+    scale: str | None
+
+
+def decide(graph: OnnxGraph, tensor: str, channels: str | None, g: GateWeights) -> Decision:
+    """What a gate decides from the tensor (1, n, H, W) of live channels, whose numbers ``channels`` lists, or all."""
+    out = len(g.b2)
+    saliency = graph.floats(g.b2[None])
+    if len(g.b1):
+        values = graph.node("Abs", tensor) if g.absolute else tensor
+        descriptor = graph.node("ReduceMean", values, axes=[2, 3], keepdims=0)  # (1, n)
+        w1 = graph.floats(g.w1.T)
+        if channels is not None:
+            w1 = graph.node("Gather", w1, channels, axis=0)
+        hidden = graph.node("Relu", graph.node("Add", graph.node("MatMul", descriptor, w1), graph.floats(g.b1)))
+        saliency = graph.node("Add", graph.node("MatMul", hidden, graph.floats(g.w2.T)), saliency)
+    score = graph.node("Sub", saliency, graph.floats(g.threshold[None]))
+    if g.group > 1:
+        score = graph.node("ReduceMean", graph.reshape(score, [1, -1, g.group]), axes=[2], keepdims=0)
+    opened = _top(graph, score, g.top, out // g.group) if g.top else _positive(graph, score, out // g.group)
+    if g.group > 1:
+        spread = graph.node("Expand", graph.reshape(opened, [1, -1, 1]), graph.ints([1, out // g.group, g.group]))
+        opened = graph.reshape(spread, [1, out])
+    index = graph.node("Squeeze", graph.node("NonZero", graph.reshape(opened, [out])), graph.ints([0]))
+    scale = None
+    if g.scales:
+        factor = graph.node("Gather", saliency, index, axis=1)
+        if math.isfinite(g.most):
+            factor = graph.node("Min", factor, graph.floats(np.float32(g.most)))
+        scale = graph.reshape(factor, [1, -1, 1, 1])
+    return Decision(index, scale)
+
+
+def _positive(graph: OnnxGraph, score: str, count: int) -> str:
+    """1[score > 0], and the largest where none is."""
+    positive = graph.node("Greater", score, graph.floats(np.float32(0)))
+    counted = graph.node("ReduceMax", graph.node("Cast", positive, to=TensorProto.INT64), axes=[1], keepdims=1)
+    none = graph.node("Equal", counted, graph.ints([0]))
+    best = graph.node("ArgMax", score, axis=1, keepdims=1)
+    is_best = graph.node("Equal", best, graph.ints(range(count)))
+    return graph.node("Cast", graph.node("Or", positive, graph.node("And", none, is_best)), to=TensorProto.INT64)
+
+
+def _top(graph: OnnxGraph, score: str, top: int, count: int) -> str:
+    """1 for the largest ``top``."""
+    values, chosen = graph.name("top"), graph.name("chosen")
+    graph.nodes.append(helper.make_node("TopK", [score, graph.ints([top])], [values, chosen], axis=1))
+    zeros = graph.constant(np.zeros((1, count), np.int64))
+    ones = graph.constant(np.ones((1, top), np.int64))
+    return graph.node("ScatterElements", zeros, chosen, ones, axis=1)

@@ -1,0 +1,239 @@
+"""Measures a network: how often it is right, what each image costs, and which channels it prunes how often."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sanp.core.batch_checks import describe, explained, pair, why_not_labels
+from sanp.core.checks import check_many, check_network
+from sanp.core.errors import SanpError
+from sanp.core.modules import evaluating, unwrapped
+from sanp.gating.accounting import Accounted, Accounting, FixedCost
+from sanp.gating.cost import CostModel, Decisions, dense_flops
+from sanp.gating.count import ungated_cost
+from sanp.spm.recording import record
+from sanp.tracing.topology import Layer
+from sanp.training.precision import Format
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerReport:
+    """One convolution over all images: how much of it is computed, and its channels by type (paper, figure 3)."""
+
+    name: str
+    channels: int
+    kept: float
+    """mean share of its channels that is computed"""
+    never: int
+    """channels that are never pruned"""
+    sometimes: int
+    """channels that are pruned for some images"""
+    always: int
+    """channels that are always pruned"""
+    flops: float
+    dense_flops: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Report:
+    """What an evaluation found; FLOPs are multiply-adds of the convolutions, for one image."""
+
+    accuracy: float
+    flops: float
+    """mean over the images"""
+    paper_flops: float
+    """mean by the paper's own count, which ignores unions at additions"""
+    dense_flops: int
+    overhead_flops: int
+    """what the SPMs add"""
+    per_sample: np.ndarray[Any, np.dtype[np.float64]]
+    """FLOPs of each image, in the loader's order"""
+    layers: tuple[LayerReport, ...]
+    confusion: np.ndarray[Any, np.dtype[np.int64]]
+    """images by true class (rows) and predicted class (columns)"""
+
+    @property
+    def error(self) -> float:
+        """Share of images classified wrongly."""
+        return 1 - self.accuracy
+
+    @property
+    def kept(self) -> float:
+        """Share of the dense FLOPs that is computed."""
+        return self.flops / self.dense_flops
+
+    @property
+    def pruned(self) -> float:
+        """Share of the dense FLOPs that is saved."""
+        return 1 - self.kept
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, for JSON."""
+        return {
+            "accuracy": self.accuracy,
+            "error": self.error,
+            "flops": self.flops,
+            "paper_flops": self.paper_flops,
+            "dense_flops": self.dense_flops,
+            "kept": self.kept,
+            "pruned": self.pruned,
+            "overhead_flops": self.overhead_flops,
+            "per_sample": self.per_sample.tolist(),
+            "layers": [asdict(layer) for layer in self.layers],
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, precision: str = "fp32") -> Report:
+    """Runs a classifier, pruned or ordinary, over the loader's batches with hard gates and no noise.
+
+    It puts out (N, classes), or (N, classes, ...) for targets (N, ...) as in segmentation, or an object with such
+    ``logits``. There may be more rows than images, as for the crops of an image: accuracy is by row, cost by image.
+    """
+    check_network(network)
+    check_many("loader", loader, "batches of images and labels")
+    bare = unwrapped(network)
+    tally: _Tally | None = None
+    with evaluating(network), torch.no_grad():
+        format = Format(network, precision, exact=True)
+        for batch in loader:
+            x, y = pair(batch)
+            if not isinstance(y, Tensor):
+                raise SanpError(f"the loader gave {describe(y)} as labels: give a tensor, one class number an image")
+            x, y = format.place(x), y.to(format.device)
+            if tally is None:
+                tally = _Tally(_accounting(bare, x[:1]))
+            with explained(network, x, y), record(network) as gates, format.autocast():
+                output = network(x)
+            decisions = {name: gate.decision for name, gate in gates.items()}
+            tally.add(getattr(output, "logits", output), y, decisions, images=len(x))
+    if tally is None:
+        raise SanpError("the loader to evaluate on is empty: give at least one batch")
+    return tally.report(bare.overhead_flops if isinstance(bare, Accounted) else 0)
+
+
+def _accounting(network: nn.Module, example: Tensor) -> Accounting:
+    """What knows the network's cost: the network itself, or without a gate its plain count."""
+    cost = network.cost if isinstance(network, Accounted) else ungated_cost(network, example)
+    return FixedCost(cost, {}, {}) if isinstance(cost, CostModel) and not cost.gates else cost
+
+
+def _by_image(rows: Tensor, images: int) -> Tensor:
+    """(images, ...): the mean of an image's rows where a network makes several of it, one image's after another's."""
+    if rows.dim() == 0 or len(rows) == 1:
+        return rows.reshape(1, *rows.shape[1:]).expand(images, *rows.shape[1:])
+    if len(rows) % images:
+        raise SanpError(
+            f"the gates decided for {len(rows)} rows, no multiple of the {images} images: give batches whose images "
+            "take as many rows each"
+        )
+    return rows.reshape(images, -1, *rows.shape[1:]).mean(1)
+
+
+class _Tally:
+    """Sums over batches."""
+
+    def __init__(self, cost: Accounting) -> None:
+        self.cost = cost
+        self.open: dict[str, Tensor] = {}
+        self.layer_flops: dict[str, float] = {}
+        self.per_sample: list[Tensor] = []
+        self.paper = 0.0
+        self.confusion: Tensor | None = None
+
+    def add(self, logits: Tensor, y: Tensor, decisions: Decisions, images: int) -> None:
+        """Counts one batch."""
+        if not isinstance(logits, Tensor) or logits.dim() < 2:
+            raise SanpError(
+                f"the network gives {describe(logits)}: evaluate measures classifiers, which give (N, classes)"
+            )
+        if logits.dim() > 2 and y.shape == (*logits.shape[:1], *logits.shape[2:]):
+            logits, y = logits.movedim(1, -1).flatten(0, -2), y.flatten()  # a class for each place of a map
+        elif logits.dim() > 2:
+            raise SanpError(
+                f"the network gives {describe(logits)} for targets {describe(y)}: a map of (N, classes, ...) wants "
+                "a class for each of its places, (N, ...)"
+            )
+        count, classes = logits.shape
+        if (why := why_not_labels(y, count, classes)) is not None:
+            raise SanpError(why)
+        if not bool(torch.isfinite(logits).all()):
+            raise SanpError("the network's output is not finite: check the images for NaN, or the network's training")
+        cells = torch.bincount(y * classes + logits.argmax(1), minlength=classes**2).reshape(classes, classes)
+        self.confusion = cells if self.confusion is None else self.confusion + cells
+        exact = {name: decision.double() for name, decision in decisions.items()}
+        for name, opened in self.cost.open_outputs(exact).items():
+            self.open[name] = self.open.get(name, 0) + _by_image(opened, images).sum(0)
+        for name, flops in self.cost.per_layer(exact).items():
+            self.layer_flops[name] = self.layer_flops.get(name, 0.0) + float(_by_image(flops, images).sum())
+        self.per_sample.append(_by_image(self.cost.per_sample(exact), images))
+        self.paper += float(_by_image(self.cost.paper_per_sample(exact), images).sum())
+
+    def report(self, overhead: int) -> Report:
+        """What the sums say."""
+        assert self.confusion is not None
+        per_sample = torch.cat(self.per_sample).cpu()
+        count = len(per_sample)
+        return Report(
+            accuracy=float(self.confusion.diagonal().sum()) / int(self.confusion.sum()),
+            flops=float(per_sample.mean()),
+            paper_flops=self.paper / count,
+            dense_flops=self.cost.dense_flops,
+            overhead_flops=overhead,
+            per_sample=per_sample.numpy(),
+            layers=tuple(self._layer(layer, count) for layer in self.cost.layers),
+            confusion=self.confusion.cpu().numpy(),
+        )
+
+    def _layer(self, layer: Layer, count: int) -> LayerReport:
+        opened = self.open.get(layer.name)
+        if opened is None:
+            opened = torch.full((layer.out_channels,), float(count))
+        never, always = int((opened == count).sum()), int((opened == 0).sum())
+        return LayerReport(
+            name=layer.name,
+            channels=layer.out_channels,
+            kept=float(opened.mean()) / count,
+            never=never,
+            sometimes=layer.out_channels - never - always,
+            always=always,
+            flops=self.layer_flops[layer.name] / count,
+            dense_flops=dense_flops(layer),
+        )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a forward in evaluation mode showed."""
+
+    probabilities: Tensor
+    """(N, K)"""
+    flops: Tensor
+    """(N,)"""
+    open: Mapping[str, Tensor]
+    """layer name to (N, C_out): which of its channels were computed; layers that are always dense are left out"""
+
+
+class Onlooker:
+    """A network with what is needed to see what it does."""
+
+    def __init__(self, network: nn.Module, example: Tensor) -> None:
+        self.network = network
+        self.cost: Accounting
+        if isinstance(network, Accounted):
+            self.cost = network.cost
+        else:
+            self.cost = FixedCost(ungated_cost(network, example), {}, {})
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Seen:
+        """Runs normalised images (N, C, H, W)."""
+        with evaluating(self.network), record(self.network) as gates:
+            probabilities = self.network(x).float().softmax(1)
+        decisions = {name: gate.decision.double() for name, gate in gates.items()}
+        opened = {name: mask.expand(len(x), -1) for name, mask in self.cost.open_outputs(decisions).items()}
+        return Seen(probabilities, self.cost.per_sample(decisions).expand(len(x)), opened)

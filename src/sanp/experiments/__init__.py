@@ -1,0 +1,1 @@
+"""Whole runs: recipes, run folders, comparisons, results lines; imports every room above."""

@@ -1,0 +1,208 @@
+"""A comparison: several methods from one dense network, the same epochs each, in one folder that can be gone on with.
+
+A comparison recipe is a recipe with ``methods = [...]``, or with a ``[[row]]`` table of settings for each row, or both:
+
+dense-.../     the dense network of each backbone and data set, trained once
+ROW/           one run folder a row; a finished one is not trained again
+table.md, table.csv, table.tex
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sanp.core.errors import SanpError
+from sanp.experiments.pool import side_by_side
+from sanp.experiments.recipe import Recipe, make_recipe, merge, other_methods, read_recipe
+from sanp.experiments.run import train
+from sanp.experiments.run_folder import read_run
+from sanp.experiments.table import Row, read_rows, write_table
+from sanp.experiments.timing import time_runs
+from sanp.methods import METHOD_CONFIGS
+from sanp.training.stage import Progress
+
+Tell = Callable[[str], None]
+"""Takes a line to show: which row was begun, finished or found finished."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be carried out."""
+
+    recipe: Recipe
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        """Its report is written."""
+        return (self.folder / "report.json").is_file()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The dense networks first, then the rows that start from them."""
+
+    dense: tuple[Job, ...]
+    rows: tuple[Job, ...]
+
+
+def read_plan(path: Path, folder: Path) -> Plan:
+    """What a comparison recipe asks for, in the folder that is to hold it."""
+    return make_plan(read_recipe(path), folder, str(path))
+
+
+def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparison") -> Plan:
+    """As :func:`read_plan`, from plain values."""
+    common = {name: value for name, value in settings.items() if name not in ("methods", "row")}
+    methods, rows = settings.get("methods", []), settings.get("row", [])
+    if not isinstance(methods, list) or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise SanpError(f'{where}: write methods = ["fbs", "sanp"], or [[row]] and its settings for each row')
+    wanted = [*({"method": method} for method in methods), *rows]
+    if not wanted:
+        raise SanpError(f'{where} names no row: write methods = ["fbs", "sanp"], or [[row]] for each')
+    recipes = [make_recipe(_row_settings(common, row), where) for row in wanted]
+    dense: dict[Recipe, Path] = {}
+    for recipe in recipes:
+        if recipe.pretrained is None:
+            key = dense_recipe(recipe)
+            dense.setdefault(key, folder / _unused(f"dense-{_name(recipe, 'dense')}", dense.values()))
+    _check_epochs(recipes, where)
+    jobs: list[Job] = []
+    for recipe in recipes:
+        name = _unused(_name(recipe, f"{recipe.method}-{recipe.budget.strip('%')}"), [job.folder for job in jobs])
+        if recipe.pretrained is None:
+            recipe = replace(recipe, pretrained=str(dense[dense_recipe(recipe)] / "model.safetensors"))
+        jobs.append(Job(recipe, folder / name))
+    return Plan(tuple(Job(recipe, place) for recipe, place in dense.items()), tuple(jobs))
+
+
+def _row_settings(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """The common settings with the row's own on top; of the methods' common sections a row takes its own method's."""
+    others = other_methods({**common, **row}.get("method", Recipe.method))
+    return merge({name: value for name, value in common.items() if name not in others}, row)
+
+
+def dense_recipe(recipe: Recipe) -> Recipe:
+    """The run that trains a row's dense network: all that matters for it, nothing of the pruning."""
+    plain = Recipe()
+    own = {name: getattr(plain, name) for name in METHOD_CONFIGS}
+    fit = replace(plain.fit, **{name: getattr(recipe.fit, name) for name in _PRETRAINING})
+    return replace(
+        recipe,
+        method="dense",
+        budget="100%",
+        spm=plain.spm,
+        objective=plain.objective,
+        controller=plain.controller,
+        fit=replace(fit, warmup_epochs=0, joint_epochs=0),
+        **own,
+    )
+
+
+_PRETRAINING = (
+    "pretrain_epochs pretrain_lr momentum nesterov weight_decay schedule rise step_epochs label_smoothing dropout "
+    "precision"
+).split()
+
+
+def _check_epochs(recipes: list[Recipe], where: str) -> None:
+    """Rows that start from the same dense network must train as long."""
+    seen: dict[Any, tuple[str, int]] = {}
+    for recipe in recipes:
+        key = recipe.pretrained or dense_recipe(recipe)
+        epochs = recipe.fit.warmup_epochs + recipe.fit.joint_epochs
+        method, others = seen.setdefault(key, (recipe.method, epochs))
+        if epochs != others:
+            raise SanpError(
+                f"{where}: {method} trains for {others} epochs and {recipe.method} for {epochs} from the same dense "
+                "network: give both the same warmup_epochs + joint_epochs"
+            )
+
+
+def _name(recipe: Recipe, method: str) -> str:
+    data = recipe.data.replace(":", "-").replace("/", "-")
+    parts = [recipe.backbone, data, *([] if method == "dense" else [method])]
+    return "-".join(parts) + (f"-seed{recipe.seed}" if recipe.seed else "")
+
+
+def _unused(name: str, taken: Any) -> str:
+    names, free, number = {folder.name for folder in taken}, name, 1
+    while free in names:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def compare(
+    plan: Plan,
+    folder: Path,
+    *,
+    workers: int = 1,
+    timed: bool = False,
+    tell: Tell = lambda line: None,
+    watch: Callable[[Progress], None] | None = None,
+) -> list[Row]:
+    """Carries out what is not finished, ``workers`` runs at a time, and writes the table; gives its rows.
+
+    ``watch`` sees every step where there is one worker. A run that fails leaves the others going; then it is an error.
+    ``timed`` measures seconds per image, where the engine can run a network, after everything is trained.
+    """
+    if workers < 1:
+        raise SanpError(f"workers {workers}: give at least 1")
+    for jobs in (plan.dense, plan.rows):
+        _carry_out(jobs, workers, tell, watch)
+    folders = [job.folder for job in plan.rows]
+    if timed:
+        time_runs(folders)
+    rows = read_rows(folders)
+    for name in ("table.md", "table.csv", "table.tex"):
+        write_table(rows, folder / name)
+    return rows
+
+
+def _carry_out(jobs: tuple[Job, ...], workers: int, tell: Tell, watch: Callable[[Progress], None] | None) -> None:
+    left = []
+    for job in jobs:
+        if job.finished:
+            _check_same(job)
+            tell(f"{job.folder.name}: finished before")
+        else:
+            left.append(job)
+    if workers == 1 or len(left) < 2:
+        for job in left:
+            tell(f"{job.folder.name}: begun")
+            carry_out(job, watch)
+            tell(f"{job.folder.name}: finished")
+        return
+    failed: list[str] = []
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    for job, error in side_by_side(carry_out, [_with_threads(job, threads) for job in left], workers):
+        tell(f"{job.folder.name}: finished" if error is None else f"{job.folder.name}: {error}")
+        if error is not None:
+            failed.append(f"{job.folder.name} ({error})")
+    if failed:
+        raise SanpError(f"{len(failed)} of {len(left)} runs did not end: {'; '.join(failed)}; compare again to go on")
+
+
+def _with_threads(job: Job, threads: int) -> Job:
+    """Runs side by side share the processor, unless the recipe says how many threads a run has."""
+    return replace(job, recipe=replace(job.recipe, threads=job.recipe.threads or threads))
+
+
+def carry_out(job: Job, watch: Callable[[Progress], None] | None = None) -> None:
+    """Trains one run, from where it stands."""
+    resume = (job.folder / "config.toml").is_file()
+    if resume:
+        _check_same(job)
+    train(job.recipe, job.folder, watch=watch, resume=resume)
+
+
+def _check_same(job: Job) -> None:
+    """A folder that holds a run of other settings is not gone on with."""
+    before = read_run(job.folder)
+    if replace(before, threads=None) != replace(job.recipe, threads=None):
+        raise SanpError(
+            f"{job.folder} holds a run with other settings than the comparison's: remove it, or choose another folder"
+        )

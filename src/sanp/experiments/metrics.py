@@ -1,0 +1,182 @@
+"""metrics.jsonl: a line an epoch, the same whether or not the run was interrupted; and TensorBoard events."""
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from sanp.core.checks import is_installed
+from sanp.core.errors import SanpError
+from sanp.core.files import write_atomically
+from sanp.evaluation import Report
+from sanp.training.stage import Progress
+
+NAME = "metrics.jsonl"
+
+
+class ProgressLog:
+    """Writes down how training goes; what an interrupted run wrote after ``state`` was saved is written anew."""
+
+    def __init__(self, folder: Path, state: dict[str, Any], *, silent: bool = False) -> None:
+        self.path = folder / NAME
+        self.lines = int(_number(state, "lines"))
+        self._steps = int(_number(state, "steps"))
+        self._loss = _number(state, "loss")
+        self._right = _number(state, "right")
+        self._board: Any = None
+        self._folder = folder
+        self._silent = silent
+        """writes nothing: another process of the run does"""
+
+    def state(self) -> dict[str, Any]:
+        """How many epochs are written, and the sums of the one that is running."""
+        return {"lines": self.lines, "steps": self._steps, "loss": self._loss, "right": self._right}
+
+    def open(self) -> None:
+        """Takes away the lines of epochs that will be run again."""
+        if self._silent:
+            return
+        kept = _lines(self.path)[: self.lines] if self.lines else []
+        if len(kept) < self.lines:
+            raise SanpError(f"{self.path} has {len(kept)} lines, but {self.lines} epochs are done: start the run anew")
+        # Not in place: a kill between emptying the file and filling it would lose the lines of every epoch.
+        write_atomically(self.path, lambda path: Path(path).write_text("".join(kept), encoding="utf-8"))
+        if is_installed("tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter  # an extra
+
+            self._board = SummaryWriter(str(self._folder / "tensorboard"))
+
+    def __enter__(self) -> "ProgressLog":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._board is not None:
+            self._board.close()
+
+    def step(self, progress: Progress) -> None:
+        """Adds a step to the epoch's means."""
+        self._loss += progress.loss
+        self._right += progress.accuracy or 0.0
+        self._steps += 1
+
+    def epoch(self, progress: Progress, test: Report | None) -> None:
+        """Writes the line of an epoch that is over."""
+        line = {
+            "stage": progress.stage,
+            "epoch": progress.epoch,
+            "step": progress.step,
+            "loss": self._loss / self._steps,
+            "accuracy": None if progress.accuracy is None else self._right / self._steps,
+            "cost": progress.cost,
+            "target": progress.target,
+            "cost_weight": progress.cost_weight,
+            "test_accuracy": None if test is None else test.accuracy,
+            "test_kept": None if test is None else test.kept,
+        }
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())  # before the state that counts this line
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+        for name, value in line.items():
+            if self._board is not None and isinstance(value, float):
+                self._board.add_scalar(f"{progress.stage}/{name}", value, progress.step)
+        self.lines += 1
+        self._steps, self._loss, self._right = 0, 0.0, 0.0
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl, an epoch each; a run that has not begun has none."""
+    path = folder / NAME
+    found: list[dict[str, Any]] = []
+    for number, text in enumerate(_lines(path) if path.exists() else [], 1):
+        try:
+            line = json.loads(text)
+            if not isinstance(line, dict) or not isinstance(line.get("stage"), str):
+                raise ValueError("no stage is named")
+            if not all(name == "stage" or value is None or _is_number(value) for name, value in line.items()):
+                raise ValueError("a value is no number")
+        except (ValueError, RecursionError) as error:
+            raise SanpError(f"{path}, line {number} is not what a run writes ({error}): run it anew") from error
+        found.append(line)
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SanpError(f"{path} cannot be read ({error}): start the run anew") from error
+
+
+def _number(state: dict[str, Any], name: str) -> float:
+    value = state.get(name, 0)
+    if not _is_number(value) or (name in ("lines", "steps") and (value < 0 or value != int(value))):
+        raise SanpError(f"the saved log's {name} is {value!r}: the state is damaged, start the run anew")
+    return float(value)
+
+
+def _cannot_write(path: Path, error: OSError) -> SanpError:
+    return SanpError(f"cannot write {path} ({error.strerror}): make room or choose another folder")
+
+
+FILE = "seconds.txt"
+
+
+class Stopwatch:
+    """Watches a run; what a kill threw away since the last epoch is not counted, for it is done again."""
+
+    def __init__(self, folder: Path, watch: Callable[[Progress], None] | None = None) -> None:
+        self.folder, self.watch = folder, watch
+        self._before = seconds_of(folder)
+        self._began = monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        """Takes a step of the run."""
+        if progress.epoch_over:
+            self._keep()
+        if self.watch is not None:
+            self.watch(progress)
+
+    def __enter__(self) -> "Stopwatch":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.folder.is_dir():
+            self._keep()
+
+    def _keep(self) -> None:
+        text = f"{self._before + monotonic() - self._began:.3f}\n"
+
+        def write(path: str) -> None:
+            Path(path).write_text(text, encoding="utf-8")
+
+        write_atomically(self.folder / FILE, write)
+
+
+def seconds_of(folder: Path) -> float:
+    """The seconds that a run took so far; 0 where nobody counted."""
+    path = folder / FILE
+    if not path.is_file():
+        return 0.0
+    try:
+        seconds = float(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SanpError(f"{path} is damaged ({error}): remove it; the run's time is then counted from there") from error
+    if not 0 <= seconds < math.inf:
+        raise SanpError(f"{path} says {seconds} seconds: remove it; the run's time is then counted from there")
+    return seconds

@@ -1,0 +1,98 @@
+"""The data of the paper's figures, as results lines made from finished runs: a figure needs the lines alone.
+
+fig1.jsonl   channels kept by layer, and the mean activation of the last convolution's channels by class
+fig3.jsonl   never, sometimes and always pruned channels by layer
+fig4.jsonl   how many images compute how many channels of the last block
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from sanp.experiments import run_folder
+from sanp.experiments.metrics import seconds_of
+from sanp.experiments.paper.channel_use import ChannelUse, channel_use
+from sanp.experiments.paper.reproduce import Row, Scope, row_folder, same_work, select
+from sanp.experiments.paper.tables import TABLES
+from sanp.experiments.results import append, read, result_line
+
+PRUNED = ("table3/resnet18-sanp", "table1/vgg19-sanp", "table1/m_cifarnet-sanp")
+FIGURES: dict[str, tuple[str, ...]] = {
+    "fig1": ("table1/vgg19-ns", "table2/vgg19-ns", "methods/m_cifarnet-ns"),
+    "fig3": PRUNED,
+    "fig4": PRUNED,
+}
+"""the rows that a figure is of, the paper's own first"""
+Line = dict[str, Any]
+
+
+def figure_rows(
+    recipes: Path, figure: str, *, backbone: str | None = None, rows: Iterable[str] = (), scope: Scope | None = None
+) -> list[Row]:
+    """The rows of a figure, or where some are asked for by name those."""
+    wanted = tuple(rows)
+    found = select(recipes, TABLES, backbone=backbone, rows=wanted, scope=scope)
+    return found if wanted else [row for row in found if row.name in FIGURES[figure]]
+
+
+def make_lines(
+    figure: str,
+    rows: Iterable[Row],
+    runs: Path,
+    results: Path,
+    *,
+    scope: Scope | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> int:
+    """Adds a line for each row whose run is finished and has none yet; gives how many rows have one now."""
+    path, there = results / f"{figure}.jsonl", 0
+    for row in rows:
+        folder = row_folder(runs, row.name, row.recipe)
+        if any(line["name"] == row.name and same_work(line, row.recipe) for line in read(path)):
+            tell(f"{figure}: {row.name} is in {path.name} already")
+        elif (folder / "model.safetensors").is_file():
+            append(path, make_line(figure, row.name, folder))
+            tell(f"{figure}: {row.name} added")
+        else:
+            tell(f"{figure}: {row.name} is not run yet (no {folder}): {command(row, scope or Scope())} --runs {runs}")
+            continue
+        there += 1
+    return there
+
+
+def command(row: Row, scope: Scope) -> str:
+    """What runs a row."""
+    table, _, name = row.name.partition("/")
+    scale = "" if scope.epochs == 1 else f" --epochs-scale {scope.epochs:g}"
+    limit = "" if scope.images is None else f" --limit {scope.images}"
+    return f"sanp reproduce {table} --rows {name}{scale}{limit}"
+
+
+def make_line(figure: str, name: str, folder: Path) -> Line:
+    """A figure's data from a run, under what its results line says of it."""
+    line = result_line(name, folder, seconds_of(folder))
+    report = run_folder.read_report(folder)
+    if figure == "fig3":
+        return {**line, "layers": report["layers"]}
+    dataset = run_folder.load_data(run_folder.read_run(folder))
+    batches = run_folder.evaluation_batches(dataset)
+    used = channel_use(run_folder.load_run(folder, dataset), batches, dataset.num_classes)
+    if figure == "fig4":
+        return {**line, **by_image(used)}
+    classes = {"classes": list(dataset.classes), "activation": rounded(used.activation.tolist())}
+    return {**line, "layers": report["layers"], **classes}
+
+
+def by_image(used: ChannelUse) -> Line:
+    """Numbers of channels that some image computes, and the images of each."""
+    numbers, counts = used.last_block.unique(return_counts=True)
+    return {
+        "block_channels": used.block_channels,
+        "computed": numbers.tolist(),
+        "images_by_computed": counts.tolist(),
+    }
+
+
+def rounded(rows: list[list[float]]) -> list[list[float]]:
+    """Three digits are more than a figure shows."""
+    return [[float(f"{value:.3g}") for value in row] for row in rows]

@@ -1,0 +1,81 @@
+"""Results as data: a published number is a JSON line with its config, seed, versions and commit."""
+
+import json
+import platform
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sanp.core.errors import SanpError
+from sanp.experiments.run_folder import read_report, read_run
+
+
+def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
+    """What a finished run says, and all that is needed to make it say so again."""
+    recipe, report = read_run(folder), read_report(folder)
+    layers = report["layers"]
+    deeper = layers[len(layers) // 2 :]
+    fit = recipe.fit
+    return {
+        "name": name,
+        "method": recipe.method,
+        "backbone": recipe.backbone,
+        "data": recipe.data,
+        "seed": recipe.seed,
+        "epochs": [fit.pretrain_epochs, fit.warmup_epochs, fit.joint_epochs],
+        "images": recipe.limit,
+        "dense_error": 1 - report["dense"]["accuracy"],
+        "spread": float(np.std(report["per_sample"])) / report["dense_flops"],
+        "sometimes_deeper_half": sum(each["sometimes"] for each in deeper) / sum(each["channels"] for each in deeper),
+        **{key: report[key] for key in ("error", "flops", "paper_flops", "dense_flops", "kept", "pruned")},
+        "seconds": round(seconds, 1),
+        "config": {**recipe.as_dict(), "pretrained": _within(recipe.pretrained)},
+        "versions": {"torch": torch.__version__, "python": platform.python_version()},
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "commit": commit(),
+    }
+
+
+def _within(pretrained: str | None) -> str | None:
+    """A dense network's run folder and file, without the place on one machine that they stand in."""
+    return None if pretrained is None else Path(*Path(pretrained).parts[-2:]).as_posix()
+
+
+def append(path: Path, line: dict[str, Any]) -> None:
+    """Adds a line to a results file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a results file; none if there is no file yet."""
+    if not path.exists():
+        return
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            yield json.loads(text)
+        except ValueError as error:
+            raise SanpError(f"{path}, line {number} is not JSON ({error}): remove it and run that row again") from error
+
+
+def commit() -> str | None:
+    """The commit of the code that is running, with a + if it was changed since; None outside a repository."""
+    here = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no", "--", "."],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip()[:12] + ("+" if changed.stdout else "")

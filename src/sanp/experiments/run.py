@@ -1,0 +1,222 @@
+"""A run: one recipe carried out in a folder that holds all of it, and that can be gone on with after any interruption.
+
+config.toml         everything needed to run it again
+metrics.jsonl       a line an epoch
+dense.safetensors   the network before pruning
+model.safetensors   the pruned network
+report.json         what evaluation found: ``dense``, and the fields of Report
+state/              where training stands; gone when the run is finished
+"""
+
+import copy
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from sanp import data
+from sanp.backbones import build
+from sanp.checkpoint import load, save
+from sanp.core import distributed
+from sanp.core.distributed import by_first
+from sanp.core.errors import SanpError, Stopped
+from sanp.core.files import locked, write_atomically
+from sanp.evaluation import Report, evaluate
+from sanp.experiments.metrics import ProgressLog
+from sanp.experiments.recipe import Recipe
+from sanp.experiments.run_folder import (
+    CONFIG,
+    FORMAT,
+    _write_text,
+    evaluation_batches,
+    load_data,
+    read_run,
+    write_report,
+)
+from sanp.experiments.shipped import weights_named
+from sanp.experiments.state import Interrupted, Position, Saved
+from sanp.gating.gating import gate
+from sanp.training.fitting import Stages, pretrain_stage
+from sanp.training.malloc import keep_freed_memory
+from sanp.training.nonfinite import NotFinite, bad_parameter
+from sanp.training.stage import Progress, Stage
+from sanp.training.task import Task, set_dropout
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run came to."""
+
+    folder: Path
+    dense: Report
+    pruned: Report
+
+
+def train(recipe: Recipe, folder: Path, *, watch: Watch | None = None, resume: bool = False) -> Finished:
+    """Carries out a recipe in a folder: pretrain (or load), prune, evaluate, write everything down.
+
+    Where torchrun started several processes, each calls this; the first one writes.
+    """
+    with ExitStack() as held, distributed.explained(f"go on with sanp train --resume {folder}"):
+        by_first(lambda: prepare(recipe, folder, resume))
+        by_first(lambda: held.enter_context(locked(folder)))
+        _check_sight(folder)
+        return _Run(recipe, folder, watch).carry_out()
+
+
+def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Makes the folder and writes the config, or checks that the folder holds a run that can be gone on with."""
+    config = folder / CONFIG
+    if resume:
+        if not config.is_file():
+            raise SanpError(f"{folder} holds no run (no config.toml): give the folder that sanp train made")
+        return
+    if config.exists():
+        raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
+    shutil.rmtree(folder / "state", ignore_errors=True)  # of a run whose config is gone: it says nothing of this one
+    write_atomically(config, lambda path: _write_text(path, recipe.as_toml()))
+
+
+def _check_sight(folder: Path) -> None:
+    """Processes on several machines must share the folder: all of them read it when a run is gone on with."""
+    blind = distributed.texts("" if (folder / CONFIG).is_file() else str(distributed.rank()))
+    if any(blind):
+        raise SanpError(
+            f"{folder} is not seen by process {', '.join(filter(None, blind))}: give a folder that all share"
+        )
+
+
+class _Run:
+    """One run in progress."""
+
+    def __init__(self, recipe: Recipe, folder: Path, watch: Watch | None) -> None:
+        self.recipe, self.folder, self.watch = recipe, folder, watch
+        keep_freed_memory()
+        if recipe.threads is not None:
+            torch.set_num_threads(recipe.threads)
+        torch.manual_seed(recipe.seed)
+        with distributed.first_on_its_machine_first():
+            self.data = load_data(recipe)
+        self.net = build(recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
+        if recipe.pretrained is not None:
+            self.net = load(weights_named(recipe.pretrained), self.net)
+        set_dropout(self.net, recipe.fit.dropout)
+        self.task = self._task()
+        self.dense: Report | None = None
+        self.saved = Saved(folder / "state")
+
+    def _task(self) -> Task:
+        recipe, dataset = self.recipe, self.data
+        loader = data.Batches(
+            dataset.train,
+            min(recipe.batch_size, len(dataset.train)),
+            mean=dataset.mean,
+            std=dataset.std,
+            augment=dataset.augment,
+            shuffle=True,
+            seed=recipe.seed,
+            drop_last=True,
+        )
+        return Task(
+            loader=loader,
+            budget=recipe.budget,
+            config=recipe.fit,
+            spm=recipe.spm,
+            objective=recipe.objective,
+            controller=recipe.controller,
+        )
+
+    def carry_out(self) -> Finished:
+        """All stages, then evaluation."""
+        gate(self.net, self.task.example()).share(self.recipe.budget)  # a budget below the floor fails here, not later
+        pruned = self._drive(self._stages())
+        report = evaluate(pruned, evaluation_batches(self.data))
+        assert self.dense is not None
+        dense = self.dense
+        by_first(lambda: self._write(pruned, dense, report))
+        return Finished(self.folder, self.dense, report)
+
+    def _write(self, pruned: nn.Module, dense: Report, report: Report) -> None:
+        """The results; the network last, for where it is the run is finished."""
+        before = {"accuracy": dense.accuracy, "flops": dense.flops}
+        write_report(self.folder, {"format": FORMAT, **report.as_dict(), "dense": before})
+        save(pruned, self.folder / "model.safetensors")
+        self.saved.clear()
+
+    def _stages(self) -> Stages:
+        """Pretraining unless a network was given, then the method's own stages."""
+        if self.recipe.pretrained is None and self.recipe.fit.pretrain_epochs:
+            yield pretrain_stage(self.net, self.task)
+        self.dense = evaluate(self.net, evaluation_batches(self.data))
+        by_first(lambda: save(self.net, self.folder / "dense.safetensors"))
+        pruned = yield from self.recipe.pruning().stages(self.net, self.task)
+        return pruned
+
+    def _drive(self, stages: Stages) -> nn.Module:
+        """Runs the stages from where the run stands, saving after every epoch and when asked to stop."""
+        position = self.saved.position()
+        log = ProgressLog(self.folder, position.log, silent=distributed.rank() > 0)
+        with log, Interrupted() as interrupted:
+            by_first(log.open)
+            for number in range(1_000):
+                try:
+                    stage = next(stages)
+                except StopIteration as over:
+                    network: nn.Module = over.value
+                    return network
+                if number < position.stage:
+                    self.saved.load_end(stage, number)
+                    continue
+                if number == position.stage:
+                    self.saved.restore(stage)
+                try:
+                    self._run_stage(stage, number, log, interrupted)
+                except NotFinite as error:
+                    raise NotFinite(f"{error}. {self._kept()}") from error
+        raise SanpError("a method gave a thousand stages: it does not end")
+
+    def _run_stage(self, stage: Stage, number: int, log: ProgressLog, interrupted: Interrupted) -> None:
+        for progress in stage.run():
+            if self.watch is not None:
+                self.watch(progress)
+            log.step(progress)
+            asked = distributed.any_rank(interrupted.asked)
+            if progress.epoch_over or asked:
+                if (name := bad_parameter(stage.net)) is not None:
+                    raise NotFinite(f"{name} is not finite after step {progress.step} of stage {stage.name}: lower lr")
+                by_first(lambda progress=progress: self._keep(stage, number, log, progress))  # type: ignore[misc]
+            if asked:
+                raise Stopped(f"stopped: go on with sanp train --resume {self.folder}")
+        by_first(lambda: self.saved.write_end(stage, number))
+
+    def _keep(self, stage: Stage, number: int, log: ProgressLog, progress: Progress) -> None:
+        """Writes down where the run stands, and at the end of an epoch what came of it."""
+        if progress.epoch_over:
+            log.epoch(progress, self._test(stage.net, progress))
+        self.saved.write(stage, Position(number, log.state()))
+
+    def _kept(self) -> str:
+        """What is left of a run that cannot go on as it is."""
+        start = f"where {self.saved.now} was saved" if self.saved.now.exists() else "at the start"
+        return f"Change {self.folder / CONFIG}, then sanp train --resume {self.folder} goes on {start}"
+
+    def _test(self, net: nn.Module, progress: Progress) -> Report | None:
+        every = self.recipe.test_every
+        if every == 0 or progress.epoch % every:
+            return None
+        # A copy, for evaluation lays parameters out in its own way: training must not depend on whether it was tested.
+        return evaluate(copy.deepcopy(net), evaluation_batches(self.data))
+
+
+def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = None) -> Finished:
+    """Goes on with an interrupted run to its end."""
+    recipe = read_run(folder)
+    if (folder / "model.safetensors").exists():
+        raise SanpError(f"{folder} is finished: evaluate it with sanp eval {folder}")
+    return train(replace(recipe, threads=threads or recipe.threads), folder, watch=watch, resume=True)

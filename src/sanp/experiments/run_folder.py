@@ -1,0 +1,98 @@
+"""A run folder: the names of its files, whether it is finished, and reading what is in it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import nn
+
+from sanp import data
+from sanp.backbones import build
+from sanp.checkpoint import load
+from sanp.core.errors import SanpError
+from sanp.core.files import write_atomically
+from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
+from sanp.spm.module import BEFORE
+
+CONFIG, REPORT = "config.toml", "report.json"
+
+
+FORMAT = 1
+"""of report.json; config.toml has the recipes' own"""
+
+
+NUMBERS = ("accuracy", "error", "flops", "dense_flops", "kept", "pruned", "overhead_flops")
+"""what every report.json holds as plain numbers"""
+
+
+def read_run(folder: Path) -> Recipe:
+    """The recipe of a run folder."""
+    config = folder / CONFIG
+    if not config.is_file():
+        raise SanpError(f"{folder} is not a run folder (no config.toml): give the folder that sanp train made")
+    return make_recipe(merge({"spm": BEFORE}, read_recipe(config)), str(config))
+
+
+class Shape(Protocol):
+    """What a network is built for; a data set knows it."""
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        ...
+
+    @property
+    def image_size(self) -> int:
+        """Side of an image."""
+        ...
+
+
+def load_run(folder: Path, dataset: Shape) -> nn.Module:
+    """The pruned network of a finished run."""
+    recipe = read_run(folder)
+    model = folder / "model.safetensors"
+    if not model.is_file():
+        raise SanpError(f"{folder} is not finished (no model.safetensors): go on with sanp train --resume {folder}")
+    fresh = build(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
+    return load(model, fresh)
+
+
+def load_data(recipe: Recipe, root: Path | None = None) -> data.Dataset:
+    """The recipe's data set."""
+    return data.load(recipe.data, root=root, size=recipe.image_size, limit=recipe.limit)
+
+
+def evaluation_batches(dataset: data.Dataset, size: int = 250) -> data.Batches:
+    """The test images in order."""
+    return data.Batches(dataset.test, min(size, len(dataset.test)), mean=dataset.mean, std=dataset.std)
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """What a finished run's evaluation found: the fields of Report, and ``dense``."""
+    path = folder / REPORT
+    if not path.is_file():
+        raise SanpError(f"{folder} is not finished (no {REPORT}): go on with sanp train --resume {folder}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if (version := found.get("format", FORMAT)) != FORMAT:
+            raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: use the sanp that wrote it")
+        numbers = [found[name] for name in NUMBERS] + [found["dense"][name] for name in ("accuracy", "flops")]
+        optional = [part.get("seconds_per_image") or 0.0 for part in (found, found["dense"])]
+        if not all(math.isfinite(value + 0.0) for value in numbers + optional) or found["dense_flops"] <= 0:
+            raise ValueError("a value is out of its range")
+    except SanpError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        why = f"it lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+        raise SanpError(f"{path} is damaged ({why}): restore it; sanp eval {folder} needs none of it") from error
+    return dict(found)
+
+
+def write_report(folder: Path, found: dict[str, Any]) -> None:
+    """Writes what :func:`read_report` reads."""
+    write_atomically(folder / REPORT, lambda path: _write_text(path, json.dumps(found)))
+
+
+def _write_text(path: Any, text: str) -> None:
+    Path(path).write_text(text, encoding="utf-8")

@@ -1,0 +1,129 @@
+"""Settings as text: a dataclass's fields, their help (the line under each) and their values from TOML or options."""
+
+import ast
+import difflib
+import inspect
+import json
+import textwrap
+import types
+from collections.abc import Container, Mapping
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from sanp.core.errors import SanpError
+
+Config = TypeVar("Config")
+
+
+@cache
+def help_texts(config: Any) -> dict[str, str]:
+    """The help of each field: the string that stands under it in the source."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for line, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(below, ast.Expr):
+            texts[line.target.id] = str(ast.literal_eval(below.value))
+    return texts
+
+
+@cache
+def kinds(config: Any) -> dict[str, Any]:
+    """The type of each field."""
+    return get_type_hints(config)
+
+
+def default_of(field: Field[Any]) -> Any:
+    """A field's default value."""
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def build(config: type[Config], values: Mapping[str, Any], where: str) -> Config:
+    """A config from plain values, each checked against its field; sections are tables of their own."""
+    names = [field.name for field in fields(config)]  # type: ignore[arg-type]
+    types_of = kinds(config)  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+            raise SanpError(f"{where} has an unknown setting {name!r}: {hint}")
+        kind = types_of[name]
+        if is_dataclass(kind):
+            if not isinstance(value, Mapping):
+                raise SanpError(f"{where}: {name} is {value!r}, but it is a section: write [{name}] and its settings")
+            given[name] = build(kind, value, f"{where}, section {name}")  # type: ignore[arg-type]
+        else:
+            given[name] = fit_value(value, kind, f"{where}: {name}")
+    return config(**given)
+
+
+def fit_value(value: Any, kind: Any, name: str) -> Any:
+    """The value as its field wants it, or an error that says what that is; ``none`` is None, which TOML lacks."""
+    choices = _choices(kind)
+    if choices is not None:
+        if value not in choices:
+            raise SanpError(f"{name} is {value!r}: choose one of {', '.join(map(str, choices))}")
+        return value
+    allowed = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    if type(None) in allowed and value in (None, "none"):
+        return None
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) in allowed:
+        return value
+    wanted = " or ".join(_name(each) for each in allowed)
+    raise SanpError(f"{name} is {value!r}: wanted {wanted}")
+
+
+def read_text(text: str, kind: Any, name: str) -> Any:
+    """A value from a command line option's text."""
+    if _choices(kind) is not None or kind is str:
+        return fit_value(text, kind, name)
+    allowed = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    if bool in allowed and text.lower() in ("true", "false", "yes", "no", "on", "off"):
+        return text.lower() in ("true", "yes", "on")
+    for number in (int, float):
+        if number in allowed:
+            try:
+                return fit_value(number(text), kind, name)
+            except ValueError:
+                continue
+    return fit_value(text, kind, name)
+
+
+def to_dict(config: Any, without: Container[str] = ()) -> dict[str, Any]:
+    """The config as plain values, but for these of its fields."""
+    return {name: value for name, value in asdict(config).items() if name not in without}
+
+
+def to_toml(config: Any, without: Container[str] = ()) -> str:
+    """The config as TOML, but for these of its fields: plain settings first, then a table for each section."""
+    plain, sections = [], []
+    for field in fields(config):
+        if field.name in without:
+            continue
+        value = getattr(config, field.name)
+        if is_dataclass(value):
+            sections.append(f"\n[{field.name}]\n{to_toml(value)}")
+        else:
+            plain.append(f"{field.name} = {_toml_value(value)}\n")
+    return "".join(plain) + "".join(sections)
+
+
+def _toml_value(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _choices(kind: Any) -> tuple[Any, ...] | None:
+    return get_args(kind) if get_origin(kind) is Literal else None
+
+
+def _name(kind: type) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+    return names.get(kind, str(kind))

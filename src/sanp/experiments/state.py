@@ -1,0 +1,209 @@
+"""Where a run stands: network, optimizers, controller and random numbers, so that going on gives the same bits.
+
+``state/now.safetensors`` is the running stage; ``state/end-K.safetensors`` the network and the random numbers at the
+end of stage K, from which the method's changes between stages follow again.
+"""
+
+import json
+import math
+import shutil
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sanp.core.errors import SanpError
+from sanp.core.files import write_atomically
+from sanp.training.stage import Stage
+
+KEY = "sanp-state"
+FORMAT = 1
+_DAMAGE = (RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError)
+"""what values raise that are not what was written"""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a run has come: the stage it is in, and the state of its log."""
+
+    stage: int
+    log: dict[str, Any]
+
+
+class Saved:
+    """The state files of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = folder / "now.safetensors"
+        self._header: dict[str, Any] = {}
+        self._tensors: dict[str, Tensor] = {}
+        if self.now.exists():
+            self._header, self._tensors = _read(self.now)
+
+    def position(self) -> Position:
+        """Where to go on; the start if nothing is saved."""
+        stage, log = self._header.get("stage", 0), self._header.get("log", {})
+        if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0 or not isinstance(log, dict):
+            raise _damaged(self.now, f"stage is {stage!r}")
+        return Position(stage, log)
+
+    def write(self, stage: Stage, position: Position) -> None:
+        """Saves the stage as it stands between two steps."""
+        tensors = _network(stage)
+        for number, tuned in enumerate(stage.optimizers):
+            for index, values in tuned.optimizer.state_dict()["state"].items():
+                for name, value in values.items():
+                    if isinstance(value, Tensor):
+                        tensors[f"optimizer.{number}.{index}.{name}"] = value
+        header = {
+            "stage": position.stage,
+            "log": position.log,
+            "step": stage.step,
+            "also": None if stage.also is None else stage.also.state(),
+        }
+        _write(self.now, tensors, header)
+
+    def write_end(self, stage: Stage, number: int) -> None:
+        """Saves what the next stages start from."""
+        _write(self.folder / f"end-{number}.safetensors", _network(stage), {})
+
+    def load_end(self, stage: Stage, number: int) -> None:
+        """Puts the network and the random numbers where a finished stage left them."""
+        _, tensors = _read(self.folder / f"end-{number}.safetensors")
+        _fill_network(stage, tensors)
+
+    def restore(self, stage: Stage) -> None:
+        """Puts a stage where it was saved; does nothing for a run that starts.
+
+        Settings such as learning rates are the stage's own, so that a config may be changed before going on.
+        """
+        if not self._header:
+            return
+        _fill_network(stage, self._tensors)
+        try:
+            for number, tuned in enumerate(stage.optimizers):
+                tuned.optimizer.load_state_dict(self._optimizer(number, tuned.optimizer))
+            step = self._header["step"]
+            if not isinstance(step, int) or not 0 <= step <= stage.steps:
+                raise ValueError(f"step is {step!r} of {stage.steps}")
+            stage.step = step
+            if stage.also is not None:
+                stage.also.restore(_like(stage.also.state(), self._header["also"]))
+        except _DAMAGE as error:
+            raise _damaged(self.now, error) from error
+
+    def _optimizer(self, number: int, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """The saved buffers with the optimizer's own settings."""
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in self._tensors.items():
+            if key.startswith(f"optimizer.{number}."):
+                _, _, index, name = key.split(".", 3)
+                state.setdefault(int(index), {})[name] = _laid_out_like(parameters[int(index)], tensor)
+        if len({frozenset(values) for values in state.values()}) > 1:
+            raise ValueError("a buffer of an optimizer is missing")
+        return {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
+
+    def clear(self) -> None:
+        """Removes the files of a run that is finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Interrupted:
+    """Notes Ctrl-C and SIGTERM instead of dying of them, so that a step can be finished and saved."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupted":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self._before[number] = signal.signal(number, self._note)
+            except ValueError:  # not the main thread: whoever runs us handles signals
+                break
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:  # asked twice: do not wait for the step
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def _network(stage: Stage) -> dict[str, Tensor]:
+    """The network's tensors, each once, and the random numbers' state."""
+    tensors = {f"net.{name}": tensor for name, tensor in stage.net.state_dict().items()}
+    return {**tensors, "random": torch.get_rng_state()}
+
+
+def _fill_network(stage: Stage, tensors: dict[str, Tensor]) -> None:
+    saved = {name.removeprefix("net."): tensor for name, tensor in tensors.items() if name.startswith("net.")}
+    own = stage.net.state_dict()
+    try:
+        for name, tensor in saved.items():
+            if name in own and own[name].dtype != tensor.dtype:
+                raise ValueError(f"{name} is {tensor.dtype}, not {own[name].dtype}")
+        stage.net.load_state_dict(saved)
+        torch.set_rng_state(tensors["random"])
+    except _DAMAGE as error:
+        raise SanpError(f"the saved state does not fit this run's network ({error}): start the run anew") from error
+
+
+def _laid_out_like(parameter: Tensor, saved: Tensor) -> Tensor:
+    """A buffer in its parameter's memory format: files keep numbers, not strides."""
+    if not saved.dim():
+        return saved
+    if saved.shape != parameter.shape or saved.dtype != parameter.dtype:
+        raise ValueError(f"a buffer is {saved.dtype} {tuple(saved.shape)}, its parameter {tuple(parameter.shape)}")
+    return torch.empty_like(parameter).copy_(saved)
+
+
+def _like(own: dict[str, Any], saved: Any) -> dict[str, Any]:
+    """The saved values if they have the names and the kinds of a fresh state."""
+    if not isinstance(saved, dict) or saved.keys() != own.keys():
+        raise ValueError(f"wanted {', '.join(own)}")
+    for name, value in saved.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(own[name], int | float | None) and not (number or value is None):
+            raise ValueError(f"{name} is {value!r}")
+    return saved
+
+
+def _write(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+    whole = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+    written = json.dumps({"format": FORMAT, **header, "tensors": sorted(whole)})
+    write_atomically(path, lambda temporary: save_file(whole, temporary, {KEY: written}))
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        version, names = header["format"], header["tensors"]
+    except (SafetensorError, OSError, RecursionError, *_DAMAGE) as error:
+        raise _damaged(path, error) from error
+    if version != FORMAT:
+        raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: go on with the sanp that wrote it")
+    if names != sorted(tensors):
+        raise _damaged(path, "tensors are missing")
+    return header, tensors
+
+
+def _damaged(path: Path, why: object) -> SanpError:
+    return SanpError(f"{path} is damaged ({why}): start the run anew")

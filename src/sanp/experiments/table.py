@@ -1,0 +1,165 @@
+"""The paper's tables from finished runs: backbone, method, L-a, S-a, error, FLOPs, pruned; in three formats."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sanp.core.errors import SanpError, unknown_name
+from sanp.experiments.run_folder import read_report, read_run
+from sanp.methods import METHODS
+
+NAMES = {
+    "m_cifarnet": "M-CifarNet",
+    "vgg19": "VGGNet",
+    "resnet18": "ResNet-18",
+    "sanp": "SANP",
+    "fixed_k": "FIXED K",
+    "static": "STATIC",
+    "fbs": "FBS",
+    "ns": "NS",
+    "fcp": "FCP",
+    "cg": "CG",
+    "l1": "L1-norm",
+    "autopruner": "AutoPruner",
+    "weight": "weights",
+    "rnp": "RNP",
+    "d2nn": "D2NN",
+    "dense": "Unpruned",
+}
+"""as the paper writes them"""
+
+
+def shown(name: str) -> str:
+    """A backbone or method as tables name it; one that the paper does not have by its own name."""
+    return NAMES.get(name, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table."""
+
+    data: str
+    backbone: str
+    method: str
+    layer_adaptive: bool
+    sample_adaptive: bool
+    error: float
+    flops: float
+    dense_flops: float
+    seconds: float | None
+    """for one image, where it was measured"""
+
+    @property
+    def pruned(self) -> float:
+        """Share of the dense FLOPs that is saved."""
+        return 1 - self.flops / self.dense_flops
+
+
+def read_rows(folders: Iterable[Path]) -> list[Row]:
+    """A row for each finished run, and before those of a backbone one for the dense network that they came from."""
+    rows: list[Row] = []
+    for folder in folders:
+        for row in _rows_of(folder):
+            if row not in rows:
+                rows.append(row)
+    groups = list(dict.fromkeys((row.data, row.backbone) for row in rows))
+    return sorted(rows, key=lambda row: (groups.index((row.data, row.backbone)), row.method != "dense"))
+
+
+def _rows_of(folder: Path) -> list[Row]:
+    recipe, found = read_run(folder), read_report(folder)
+    method = METHODS[recipe.method]
+    try:
+        dense = Row(
+            data=recipe.data,
+            backbone=recipe.backbone,
+            method="dense",
+            layer_adaptive=False,
+            sample_adaptive=False,
+            error=1 - found["dense"]["accuracy"],
+            flops=found["dense"]["flops"],
+            dense_flops=found["dense"]["flops"],
+            seconds=found["dense"].get("seconds_per_image"),
+        )
+        pruned = Row(
+            data=recipe.data,
+            backbone=recipe.backbone,
+            method=method.name,
+            layer_adaptive=method.layer_adaptive,
+            sample_adaptive=method.sample_adaptive,
+            error=found["error"],
+            flops=found["flops"],
+            dense_flops=found["dense_flops"],
+            seconds=found.get("seconds_per_image"),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise SanpError(
+            f"{folder / 'report.json'} lacks {error}: restore it; sanp eval {folder} needs none of it"
+        ) from error
+    return [dense] if method.name == "dense" else [dense, pruned]
+
+
+def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:
+    """The table as text, heading first; the data set and the time have columns only where they say something."""
+    several = len({row.data for row in rows}) > 1
+    timed = any(row.seconds is not None for row in rows)
+    heading = ["Backbone", "Model", "L-a", "S-a", "Error (%)", "FLOPs (M)", "Pruned (%)"]
+    lines = [["Data"] * several + heading + ["Seconds/image"] * timed]
+    for row in rows:
+        line = [
+            shown(row.backbone),
+            shown(row.method),
+            tick if row.layer_adaptive else "",
+            tick if row.sample_adaptive else "",
+            f"{100 * row.error:.2f}",
+            f"{row.flops / 1e6:.1f}" if row.flops >= 1e6 else f"{row.flops / 1e6:.4f}",
+            "" if row.method == "dense" else f"{100 * row.pruned:.1f}",
+        ]
+        time = "" if row.seconds is None else f"{row.seconds:.5f}"
+        lines.append([row.data] * several + line + [time] * timed)
+    return lines
+
+
+def to_markdown(rows: list[Row]) -> str:
+    """A table for a README."""
+    heading, *lines = cells(rows)
+    ruled = [heading, ["---"] * len(heading), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in ruled) + "\n"
+
+
+def to_csv(rows: list[Row]) -> str:
+    """Comma-separated values, yes and no for L-a and S-a."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(cells(rows, tick="yes"))
+    return text.getvalue()
+
+
+def to_latex(rows: list[Row]) -> str:
+    """A tabular as the paper's, a rule after each backbone."""
+    heading, *lines = cells(rows, tick=r"\checkmark")
+    escape = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"})
+    written = [r"\begin{tabular}{|" + "c|" * len(heading) + "}", r"\hline", _latex_line(heading, escape)]
+    last: tuple[str, str] | None = None
+    for row, line in zip(rows, lines, strict=True):
+        group = (row.data, row.backbone)
+        written += [r"\hline"] * (group != last) + [_latex_line(line, escape)]
+        last = group
+    return "\n".join([*written, r"\hline", r"\end{tabular}"]) + "\n"
+
+
+def _latex_line(line: list[str], escape: dict[int, str]) -> str:
+    return " & ".join(cell.translate(escape) for cell in line) + r" \\"
+
+
+FORMATS: dict[str, Callable[[list[Row]], str]] = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
+ENDINGS = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
+
+
+def write_table(rows: list[Row], path: Path) -> None:
+    """Writes the table in the format that the file's ending names."""
+    if path.suffix not in ENDINGS:
+        raise unknown_name("kind of table file", path.suffix or path.name, ENDINGS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(FORMATS[ENDINGS[path.suffix]](rows), encoding="utf-8")

@@ -1,0 +1,105 @@
+"""The computation budget and the weight λ that follows the gap to it (paper 3.4, eq. 12): plain numbers, no tensors."""
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from sanp.core.errors import SanpError
+
+Unit = Literal["share", "flops", "ms"]
+
+_UNITS: dict[str, tuple[Unit, str]] = {
+    "%": ("share", "0.01"),
+    "k": ("flops", "1e3"),
+    "K": ("flops", "1e3"),
+    "M": ("flops", "1e6"),
+    "G": ("flops", "1e9"),
+    "us": ("ms", "0.001"),
+    "ms": ("ms", "1"),
+    "s": ("ms", "1e3"),
+}
+_WANTED = 'a share (0.35 or "35%"), a count of multiply-adds ("60M", "1.2G") or, with a latency table, a time ("2.5ms")'
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A budget as the user gave it: a share of the dense cost, a number of multiply-adds, or milliseconds."""
+
+    value: float
+    unit: Unit
+
+    def share_of(self, dense_flops: float, latency: "LatencyTable | None" = None) -> float:
+        """The share of the dense FLOPs that this amount is; a time needs a latency table."""
+        if self.unit == "ms" and latency is None:
+            raise SanpError(
+                f"a budget of {self} is a time, and there is no latency table: set gated.latency to what "
+                "sanp.engine.latency_table(gated, images) measures, or give a share or a count"
+            )
+        if self.unit == "ms" and latency is not None:
+            return latency.share(self.value)
+        return self.value if self.unit == "share" else self.value / dense_flops
+
+    def __str__(self) -> str:
+        return {"share": f"{self.value:.4g}", "flops": f"{self.value:.6g} FLOPs", "ms": f"{self.value:g}ms"}[self.unit]
+
+
+@dataclass(frozen=True)
+class LatencyTable:
+    """Measured points (share of the dense FLOPs, milliseconds an image), joined by straight lines."""
+
+    points: tuple[tuple[float, float], ...]
+    """in ascending order of both"""
+
+    def milliseconds(self, share: float) -> float:
+        """The time that a share takes; outside the measured shares that of the nearest one."""
+        return _between(self.points, share)
+
+    def share(self, milliseconds: float) -> float:
+        """The share that can be had for a time; one below the fastest that was measured is an error."""
+        fastest, slowest = self.points[0][1], self.points[-1][1]
+        if milliseconds < fastest:
+            raise SanpError(
+                f"a budget of {milliseconds:g}ms is below {fastest:.3g}ms, the time of {self.points[0][0]:.1%} of the "
+                f"FLOPs, the least that was measured (the dense network: {slowest:.3g}ms): give more"
+            )
+        return _between([(time, share) for share, time in self.points], milliseconds)
+
+
+def _between(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Linear interpolation; the end values outside."""
+    place = bisect_left([x for x, _ in points], at)
+    if place == 0:
+        return points[0][1]
+    if place == len(points):
+        return points[-1][1]
+    (x0, y0), (x1, y1) = points[place - 1], points[place]
+    return y0 + (y1 - y0) * (at - x0) / (x1 - x0) if x1 > x0 else y1
+
+
+def parse_budget(given: object) -> Amount:
+    """Reads a budget: ``0.35``, ``"35%"``, ``"60M"``, ``"1.2G"`` or ``"2.5ms"``."""
+    if isinstance(given, Amount):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise SanpError(f"budget {given!r} is a {type(given).__name__}; wanted: {_WANTED}")
+    if isinstance(given, str):
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(%|k|K|M|G|us|ms|s)\s*", given)
+        if match is None:
+            plain = re.fullmatch(r"\s*0?\.[0-9]+\s*|\s*1(\.0*)?\s*", given)
+            if plain is None:
+                raise SanpError(f"budget {given!r} cannot be read; wanted: {_WANTED}")
+            amount = Amount(float(given), "share")
+        else:
+            unit, size = _UNITS[match[2]]
+            amount = Amount(float(Decimal(match[1]) * Decimal(size)), unit)  # 35% is 0.35 exactly
+    else:
+        amount = Amount(float(given), "share")
+    if not math.isfinite(amount.value) or amount.value <= 0:
+        raise SanpError(f"budget {given!r} is not above zero; wanted: {_WANTED}")
+    if amount.unit == "share" and amount.value > 1:
+        raise SanpError(f"budget {given!r} is more than the whole network; wanted: {_WANTED}")
+    return amount

@@ -1,0 +1,59 @@
+"""What a network costs without any gate, from one traced forward."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from sanp.core.errors import SanpError
+from sanp.core.modules import tensors_in
+from sanp.gating.cost import CostModel
+from sanp.gating.sites import find_sites
+from sanp.tracing.topology import build_topology
+from sanp.tracing.tracer import Trace, Value, trace
+
+
+def ungated_cost(net: nn.Module, example_input: Any) -> CostModel:
+    """The cost model of a network as it is, without any gate."""
+    seen, _ = trace_batch(net, example_input)
+    return CostModel(build_topology(seen, find_sites(seen, set(), shortcuts=True).names, {}))
+
+
+def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
+    """A trace, and the example it is of: two samples if one was given, which shows what mixes samples of a batch.
+
+    A network that takes the samples of a batch one by one is traced with one of them.
+    """
+    first = next(iter(tensors_in(example)), None)
+    if first is not None and first.numel() == 0:
+        raise SanpError(f"the example_input of shape {tuple(first.shape)} is empty: give at least one sample")
+    if first is not None and first.dim() > 1 and len(first) == 1:
+        twice = tree_map(
+            lambda leaf: (
+                torch.cat((leaf, leaf)) if isinstance(leaf, Tensor) and leaf.dim() > 1 and len(leaf) == 1 else leaf
+            ),
+            example,
+        )
+        try:
+            seen = trace(net, twice)
+            if not _one_by_one(seen):
+                return seen, twice
+        except SanpError:
+            pass  # made for batches of one
+    seen = trace(net, example)
+    if first is not None and _one_by_one(seen):
+        rows = len(first)
+        single = tree_map(
+            lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == rows else leaf, example
+        )
+        return trace(net, single), single
+    return seen, example
+
+
+def _one_by_one(seen: Trace) -> bool:
+    """The first convolution reads one row of several."""
+    read = (node.args[0] for node in seen.nodes if node.op == "convolution")
+    first = next((value for value in read if isinstance(value, Value)), None)
+    shape = seen.shapes[seen.inputs[0].index]
+    return first is not None and len(shape) > 1 and shape[0] > 1 == seen.shapes[first.index][0]

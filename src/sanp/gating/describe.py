@@ -1,0 +1,49 @@
+"""A gated network as a table: layer, channels, dense FLOPs, its gate and what feeds it."""
+
+from typing import TYPE_CHECKING
+
+from sanp.gating.cost import dense_flops
+from sanp.gating.flops import human
+from sanp.tracing.masks import LIVE, Block, Columns
+from sanp.tracing.topology import Layer
+
+if TYPE_CHECKING:
+    from sanp.gating.network import GatedNetwork
+
+
+def table(network: "GatedNetwork") -> str:
+    """Plain text, one line a convolution."""
+    rows = [("layer", "channels", "FLOPs", "gate", "fed by")]
+    for layer in network.cost.layers:
+        gate = {"gated": "SPM", "follows": "follows its input"}.get(layer.role) or "dense: " + network.skipped.get(
+            layer.name, ""
+        )
+        channels = f"{layer.in_channels} > {layer.out_channels}" + (f" / {layer.groups}" if layer.groups > 1 else "")
+        rows.append(
+            (layer.name, channels, human(dense_flops(layer)), gate, fed_by(layer, network.cost.topology.columns))
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    dense, floor = human(network.dense_flops), human(network.cost.floor_flops)
+    total = f"{type(network.net).__name__}: {dense} FLOPs dense, {floor} at the least"
+    unknown = network.cost.topology.unknown
+    note = [f"live after operators without a rule: {', '.join(sorted(unknown))}"] if unknown else []
+    if network.cost.linears:
+        note.append(f"linear layers: {human(network.cost.dense_linear_flops)} FLOPs, not counted above")
+    return "\n".join([total, *lines, *note])
+
+
+def fed_by(layer: Layer, columns: Columns) -> str:
+    """The names of the gates that decide which inputs of a layer are live."""
+    wanted = {int(column) for column in layer.inputs if column != LIVE}
+    names: dict[str, None] = {}
+    first = columns.width
+    for block in reversed(columns.blocks):
+        size = columns.gates[block][1] if isinstance(block, str) else len(block.left)
+        first -= size
+        mine = {column - first for column in wanted if first <= column < first + size}
+        if mine and isinstance(block, str):
+            names[block] = None
+        elif mine and isinstance(block, Block):
+            wanted |= {int(side[i]) for i in mine for side in (block.left, block.right)}
+    return " + ".join(reversed(names)) or "everything"

@@ -1,0 +1,156 @@
+"""Someone else's network in, gated network out: an SPM in every convolution that can have one."""
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import is_lazy
+
+from sanp.core.checks import check_kind, check_many, check_network
+from sanp.core.copying import copy_of
+from sanp.core.errors import SanpError, unknown_name
+from sanp.core.modules import unwrapped
+from sanp.gating.count import trace_batch
+from sanp.gating.network import GatedNetwork, Origin
+from sanp.gating.sites import FUNCTIONAL, Sites, find_sites, module_path
+from sanp.gating.verify import check_unchanged
+from sanp.spm.gated_conv import FollowingConv, GatedConv, MovedNorm
+from sanp.spm.module import SPM, SPMConfig, build_spm
+from sanp.tracing.masks import OpenChannels
+from sanp.tracing.topology import Topology, build_topology
+from sanp.tracing.tracer import Trace, trace
+
+MakeSPM = Callable[[int, int, SPMConfig], SPM]
+"""Input channels, output channels and settings to an SPM; a method may give its own."""
+
+
+MIXED_ROWS = "its rows are not the samples of the batch"
+NOT_RUN = "did not run on the example"
+
+
+def gate(
+    net: nn.Module,
+    example_input: Any,
+    *,
+    spm: SPMConfig | None = None,
+    skip: Sequence[str] = (),
+    shortcuts: bool = True,
+    make_spm: MakeSPM = build_spm,
+) -> GatedNetwork:
+    """A copy of ``net`` with an SPM in every convolution that can have one; ``net`` is left as it was.
+
+    Only layers of it that are still lazy get their shapes from the example, as in any first forward.
+
+    ``example_input`` is a tensor, a tuple of arguments or a dict of keywords. ``skip`` takes module names or glob
+    patterns; ``shortcuts=False`` leaves 1x1 shortcut convolutions dense. What is left dense is listed in ``skipped``
+    of the result with the reason.
+    """
+    check_network(net)
+    if not isinstance(spm, SPMConfig | None):
+        raise SanpError(f"spm is a {type(spm).__name__}: give a sanp.SPMConfig")
+    check_kind("shortcuts", shortcuts, bool, "true or false")
+    net = unwrapped(net)
+    if isinstance(net, GatedNetwork) or any(isinstance(module, GatedConv) for module in net.modules()):
+        raise SanpError("this network is gated already: give the original, or use the gated one as it is")
+    spm = spm or SPMConfig()
+    if any(map(is_lazy, [*net.parameters(), *net.buffers()])):
+        trace(net, example_input)  # its first forward, which gives lazy layers their shapes
+    net = copy_of(net)
+    if not any(True for _ in net.children()):
+        net = nn.Sequential(net)  # a single layer: its gated form needs a place to stand
+    seen, example = trace_batch(net, example_input)
+    sites = find_sites(seen, _skipped_by_name(net, skip), shortcuts)
+    if not sites.convolutions:
+        raise SanpError(f"{type(net).__name__} ran no convolution on the example: there is nothing to gate")
+    topology = _topology(seen, sites)
+    skipped = sites.reasons | _never_ran(net, seen)
+    _insert(net, sites, topology, lambda inputs, outputs: make_spm(inputs, outputs, spm))
+    gated = GatedNetwork(net, topology, skipped, _origin(example_input, spm, tuple(skip), shortcuts))
+    check_unchanged(gated, example, seen.result)
+    return gated
+
+
+def _origin(example: Any, spm: SPMConfig, skip: tuple[str, ...], shortcuts: bool) -> Origin:
+    parts = (
+        example if isinstance(example, tuple) else tuple(example.values()) if isinstance(example, dict) else (example,)
+    )
+    plain = all(isinstance(part, Tensor) and part.is_floating_point() for part in parts)
+    shapes = tuple(tuple(part.shape) for part in parts) if plain else ()
+    keys = tuple(example) if plain and isinstance(example, dict) else None
+    return Origin(spm, skip, shortcuts, shapes, keys)
+
+
+def _skipped_by_name(net: nn.Module, patterns: Sequence[str]) -> set[str]:
+    if isinstance(patterns, str):
+        raise SanpError(f"skip={patterns!r} is one string: give a list of names or patterns, as skip=[{patterns!r}]")
+    check_many("skip", patterns, "a list of names or patterns")
+    names = [name for name, _ in net.named_modules() if name]
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = fnmatch.filter(names, pattern)
+        if not matching:
+            raise unknown_name("module to skip", pattern, names)
+        found.update(matching)
+    return found
+
+
+def _never_ran(net: nn.Module, seen: Trace) -> dict[str, str]:
+    """Convolutions that the example left out, such as an auxiliary head that only training uses."""
+    ran = {call.path for call in seen.calls}
+    return {path: NOT_RUN for path, module in net.named_modules() if isinstance(module, _ConvNd) and path not in ran}
+
+
+def _topology(seen: Trace, sites: Sites) -> Topology:
+    """Which gates feed which convolution; layers whose rows are not the samples of the batch lose their place."""
+    while True:
+        topology = build_topology(seen, sites.names, sites.places)
+        placed = {site.name for site in sites.places.values()}
+        mixed = {layer.name for layer in topology.layers if layer.role == "dense"} & placed
+        if not mixed:
+            return topology
+        for name in mixed:
+            sites.drop(module_path(name), MIXED_ROWS)
+
+
+def _insert(net: nn.Module, sites: Sites, topology: Topology, make_spm: Callable[[int, int], SPM]) -> None:
+    """Replaces the convolutions at the sites by gated ones; their batch norms move inside."""
+    modules = dict(net.named_modules())
+    instead: dict[nn.Module, nn.Module] = {}
+    for layer in topology.layers:
+        path = layer.name
+        if path not in sites.norms or ":" in path:
+            continue
+        norm_path = sites.norms[path]
+        norm = modules[norm_path] if norm_path is not None and norm_path != FUNCTIONAL else None
+        gated: GatedConv | FollowingConv
+        if layer.role == "gated":
+            gated = GatedConv(path, modules[path], norm, make_spm(layer.in_channels, layer.out_channels))
+        else:
+            gated = FollowingConv(path, modules[path], norm, OpenChannels(topology.columns, layer.outputs))
+        gated.norm_outside = norm_path == FUNCTIONAL
+        _device_and_mode(gated, modules[path])
+        instead[modules[path]] = gated
+        if norm is not None:
+            instead[norm] = MovedNorm(norm)
+    _replace(net, instead)
+
+
+def _device_and_mode(gated: nn.Module, conv: nn.Module) -> None:
+    parameter = next(conv.parameters(), None)
+    if parameter is not None:
+        gated.to(parameter.device)
+    gated.train(conv.training)
+
+
+def _replace(net: nn.Module, instead: dict[nn.Module, nn.Module]) -> None:
+    """Puts new modules where old ones stand, under every name they have, plain lists and dicts of modules included."""
+    for parent in list(net.modules()):
+        for name, child in list(parent._modules.items()):
+            if child in instead:
+                setattr(parent, name, instead[child])
+        for held in [value for value in vars(parent).values() if isinstance(value, list | dict)]:
+            for key, value in list(held.items() if isinstance(held, dict) else enumerate(held)):
+                if isinstance(value, nn.Module) and value in instead and held is not parent._modules:
+                    held[key] = instead[value]

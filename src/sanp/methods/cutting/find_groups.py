@@ -1,0 +1,236 @@
+"""How channels travel through a network: identities for static pruning, as columns are for gates (propagate.py).
+
+Operators that treat channels one by one pass identities on, an addition or product ties those of its operands, and
+whatever else meets a channel keeps it in the network. A channel may go if every layer that reads it would read zero.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_map
+
+from sanp.gating.count import ungated_cost
+from sanp.methods.cutting.channel_ops import (
+    ELEMENTWISE,
+    PAIRWISE,
+    PICKING,
+    REDUCING,
+    RESHAPING,
+    changing_dims,
+    clips_around_zero,
+    constants,
+    is_layer,
+    is_spread,
+    over_positions,
+)
+from sanp.methods.cutting.groups import FIXED, Coupling, Member, convolution
+from sanp.tracing.operator_call import constant_along
+from sanp.tracing.operators import KEEP_ZERO, POOL
+from sanp.tracing.tracer import ALIASED, ModuleCall, Node, Trace, Value, trace
+
+
+def find_coupling(net: nn.Module, example: Any) -> Coupling:
+    """Follows every channel of a network through one forward."""
+    coupling = _Follower(trace(net, example)).coupling
+    cost = ungated_cost(net, example)
+    for layer in cost.layers:
+        member = coupling.members.get(layer.name.partition(":")[0])
+        if member is not None:
+            member.positions += layer.positions
+    coupling.other_flops = cost.dense_flops - coupling.flops(set())
+    return coupling
+
+
+class _Follower:
+    """Fills a coupling: for each value its identities, and whether a channel that goes would be zero there."""
+
+    def __init__(self, seen: Trace) -> None:
+        self.seen = seen
+        self.coupling = Coupling()
+        self.of: dict[Value, Tensor] = {}
+        self.zero: dict[Value, bool] = {}
+        self.readers = seen.consumers()
+        self.made_by: dict[Value, str] = {}
+        """outputs of convolutions, to find the batch norm that follows"""
+        whole = {call.first_node: call for call in seen.calls if is_layer(call)}
+        index = 0
+        while index < len(seen.nodes):
+            call = whole.get(index)
+            if call is not None and call.end_node > index:
+                self.layer(call)
+                index = call.end_node
+            else:
+                self.operator(seen.nodes[index])
+                index += 1
+        for value in seen.outputs:
+            self.coupling.fix(self.identities(value))
+
+    def identities(self, value: Value) -> Tensor:
+        """What stands at each element of a value."""
+        fixed = torch.tensor(FIXED).expand(self.seen.shapes[value.index])
+        return self.of.get(value, fixed)
+
+    def along(self, value: Value, dim: int) -> Tensor:
+        """The identities along one dimension; where they change along another too, all are kept in the network."""
+        identities = self.identities(value)
+        single = constant_along(identities, [other for other in range(identities.dim()) if other != dim])
+        if single is None:
+            self.coupling.fix(identities)
+            return torch.full((identities.shape[dim],), FIXED)
+        return single
+
+    def layer(self, call: ModuleCall) -> None:
+        """A convolution, linear layer or batch norm as a whole."""
+        source, out, module = call.inputs[0], call.outputs[0], call.module
+        if isinstance(module, _BatchNorm):
+            identities = self.along(source, 1)
+            self.bind(call.path, Member(module, None, identities))
+            own = source in self.made_by and len({self.seen.nodes[i].call for i in self.readers[source]}) == 1
+            if own:
+                self.coupling.norm_of[self.made_by[source]] = call.path
+            self.put(out, identities, dim=1, zero=own)
+            return
+        if isinstance(module, nn.Linear):
+            inputs = self.read(source, -1)
+            self.bind(call.path, Member(module, inputs, outputs := self.coupling.new(module.out_features)))
+            self.put(out, outputs, dim=-1, zero=False)
+            return
+        self.convolution(call.path, convolution(module), source, out)
+
+    def convolution(self, path: str, conv: nn.Conv2d, source: Value, out: Value) -> None:
+        """Fresh outputs; a depthwise one's follow its inputs, and those of other groups stay as they are."""
+        if conv.groups == conv.in_channels == conv.out_channels and conv.groups > 1:
+            inputs = outputs = self.along(source, 1)
+        else:
+            inputs, outputs = self.read(source, 1), self.coupling.new(conv.out_channels)
+            if conv.groups > 1:
+                self.coupling.fix(torch.cat((inputs, outputs)))
+        self.bind(path, Member(conv, inputs, outputs))
+        self.put(out, outputs, dim=1, zero=True)
+        self.made_by[out] = path
+
+    def read(self, value: Value, dim: int) -> Tensor:
+        """The input channels of a layer that sums over them: those that would not be zero there must stay."""
+        identities = self.along(value, dim % len(self.seen.shapes[value.index]))
+        if not self.zero.get(value, False):
+            self.coupling.fix(identities)
+        return identities
+
+    def bind(self, path: str, member: Member) -> None:
+        """Notes a layer; one that is called again has the same channels both times."""
+        before = self.coupling.members.get(path)
+        if before is None:
+            self.coupling.members[path] = member
+            return
+        for old, new in ((before.inputs, member.inputs), (before.outputs, member.outputs)):
+            if old is not None and new is not None:
+                self.join(old, new)
+
+    def put(self, value: Value, identities: Tensor, *, dim: int, zero: bool) -> None:
+        """Says what the channels of a value are."""
+        shape = self.seen.shapes[value.index]
+        sizes = [1] * len(shape)
+        sizes[dim] = len(identities)
+        self.of[value] = identities.reshape(sizes).expand(shape)
+        self.zero[value] = zero
+
+    def join(self, left: Tensor, right: Tensor, *, adding: bool = False) -> None:
+        """Ties identities pair by pair."""
+        pairs = torch.unique(torch.stack((left.reshape(-1), right.reshape(-1)), 1), dim=0)
+        for a, b in pairs.tolist():
+            if self.coupling.tie(a, b) and adding:
+                self.coupling.added.update((a, b))
+
+    def operator(self, node: Node) -> None:
+        """One operator outside those layers."""
+        name = node.op.removesuffix("_")
+        inputs = [value for value in node.inputs() if value in self.of]
+        if node.op == ALIASED:  # written through another tensor: any earlier channel may be in it
+            self.coupling.fix(torch.arange(len(self.coupling.parent)))
+        if not inputs:
+            return
+        made = None
+        if name in PAIRWISE:
+            made = self.pairwise(node, name)
+        elif len(inputs) == len(node.inputs()):
+            made = self.one_by_one(node, name)
+        if made is None:
+            for value in inputs:
+                self.coupling.fix(self.identities(value))
+
+    def one_by_one(self, node: Node, name: str) -> bool | None:
+        """Operators that pass channels on as they are; None for any other."""
+        value, out = node.inputs()[0], node.outputs[0]
+        if out is None or any(constant.numel() > 1 for constant in constants(node)):
+            return None
+        identities, shape = self.identities(value), self.seen.shapes[out.index]
+        if name in KEEP_ZERO or name in ELEMENTWISE:
+            return self.passed(
+                out, identities, zero=self.zero[value] and (name in KEEP_ZERO or clips_around_zero(node))
+            )
+        padded = (
+            name == "constant_pad_nd" and len(node.args[1]) <= 2 * (identities.dim() - 2) and not any(node.args[2:])
+        )
+        if padded or name in POOL or (name in REDUCING and over_positions(node, identities.dim())):
+            return self.pooled(value, out, shape)
+        if name in RESHAPING or name in PICKING:
+            return self.moved(node, picking=name in PICKING)
+        return None
+
+    def passed(self, out: Value, identities: Tensor, *, zero: bool) -> bool | None:
+        """The same identities go on, if they are such that a shape with fewer channels would mean the same."""
+        if identities.shape != self.seen.shapes[out.index] or changing_dims(identities) > 1:
+            return None
+        self.of[out], self.zero[out] = identities, zero
+        return True
+
+    def pooled(self, value: Value, out: Value, shape: torch.Size) -> bool | None:
+        """Pooling and means over positions keep each channel apart."""
+        identities = self.identities(value)
+        channels = constant_along(identities, list(range(2, identities.dim()))) if identities.dim() > 2 else None
+        if channels is None or tuple(shape[:2]) != tuple(channels.shape):
+            return None
+        whole = channels.reshape(*channels.shape, *(1,) * (len(shape) - 2)).expand(shape)
+        return self.passed(out, whole, zero=self.zero[value])
+
+    def moved(self, node: Node, *, picking: bool) -> bool | None:
+        """Operators that only move numbers are run on the identities."""
+        args, kwargs = tree_map(
+            lambda leaf: self.identities(leaf).contiguous() if isinstance(leaf, Value) else leaf,
+            (node.args, node.kwargs),
+        )
+        results = node.func(*args, **kwargs)
+        results = results if isinstance(results, list | tuple) else [results]
+        before = {identity for value in node.inputs() for identity in self.identities(value).unique().tolist()}
+        zero = all(self.zero.get(value, False) for value in node.inputs())
+        for out, identities in zip(node.outputs, results, strict=True):
+            if picking and set(identities.unique().tolist()) != before:
+                return None  # where a part begins would change with the channels before it
+            if out is None or self.passed(out, identities, zero=zero) is None:
+                return None
+        return True
+
+    def pairwise(self, node: Node, name: str) -> bool | None:
+        """Sums and products tie the channels of their operands; one that is spread over all channels must stay."""
+        out = node.outputs[0]
+        assert out is not None
+        shape, values = self.seen.shapes[out.index], node.inputs()
+        if any(constant.numel() > 1 for constant in constants(node)):
+            return None
+        sides = [self.identities(value).expand(shape) for value in values]
+        if len(values) == 2:
+            for mine, other in ((0, 1), (1, 0)):
+                if is_spread(self.seen.shapes[values[mine].index], sides[other]):
+                    self.coupling.fix(sides[mine])
+                    sides[mine] = sides[other]
+            self.join(*sides, adding=name not in ("mul", "div"))
+        zeros = [self.zero.get(value, False) for value in values]
+        if name == "mul":
+            zero = any(zeros)
+        elif name == "div":
+            zero = zeros[0] and node.args[0] == values[0]
+        else:
+            zero = all(zeros) and len(values) == 2  # a constant makes something of a zero
+        return self.passed(out, sides[0], zero=zero)

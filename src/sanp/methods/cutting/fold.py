@@ -1,0 +1,88 @@
+"""Gates that are the same for every image, folded into the weights: s · b into batch norms, closed channels cut out."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from sanp.core.modules import evaluating
+from sanp.gating.network import GatedNetwork
+from sanp.methods.cutting.cut import SAME, CutNetwork, cut
+from sanp.methods.cutting.find_groups import find_coupling
+from sanp.methods.cutting.groups import Coupling
+from sanp.spm.gated_conv import FollowingConv, GatedConv, MovedNorm
+from sanp.spm.recording import record
+
+
+def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> CutNetwork | None:
+    """The smaller network that a gated one with constant gates is; None where no smaller one saves as much.
+
+    ``net`` is the network that was gated. Where an addition joins two gated branches, a channel that is closed in one
+    of them only saves work under gates, but cannot be cut out.
+    """
+    with evaluating(gated), record(gated) as gates, torch.no_grad():
+        wanted = gated(example)
+    if not isinstance(wanted, Tensor) or any(":" in name for name in gates):  # a layer that is called twice
+        return None
+    scales = {name: gate.scale[0] for name, gate in gates.items()}
+    plain = ungated(gated, net)
+    if plain is None or not all(_fold(gated, plain, name, scale) for name, scale in scales.items()):
+        return None
+    coupling = find_coupling(net, example)
+    closed = {name: scale == 0 for name, scale in scales.items()}
+    smaller = cut(plain, coupling, _gone(coupling, closed), example, method=gated.origin.method)
+    flops = float(gated.cost.per_sample({name: gate.decision.double() for name, gate in gates.items()}))
+    if float(smaller.cost.per_sample({})) > flops:
+        return None
+    with evaluating(smaller), torch.no_grad():
+        found = smaller(example)
+    near = torch.allclose(found, wanted, rtol=0, atol=SAME * max(1.0, float(wanted.abs().max())))
+    return smaller.train(gated.training) if near else None
+
+
+def ungated(gated: GatedNetwork, net: nn.Module) -> nn.Module | None:
+    """A copy of ``net`` with the gated network's weights, as if every gate were 1; None where they have no place."""
+    plain = copy.deepcopy(net)
+    own = plain.state_dict()
+    plain.load_state_dict({key: value for key, value in gated.net.state_dict().items() if key in own}, strict=False)
+    paths = norm_paths(gated)
+    for layer in gated.net.modules():
+        if isinstance(layer, GatedConv | FollowingConv):
+            plain.get_submodule(layer.name).load_state_dict(layer.conv.state_dict())
+            if layer.norm_outside:
+                return None
+            if layer.norm is not None:
+                plain.get_submodule(paths[id(layer.norm)]).load_state_dict(layer.norm.state_dict())
+    return plain
+
+
+def norm_paths(gated: GatedNetwork) -> dict[int, str]:
+    """Where each batch norm stood before it moved inside its convolution, by identity."""
+    moved = {path: module for path, module in gated.net.named_modules() if isinstance(module, MovedNorm)}
+    return {id(module._inside[0]): path for path, module in moved.items()}
+
+
+@torch.no_grad()
+def _fold(gated: GatedNetwork, plain: nn.Module, name: str, scale: Tensor) -> bool:
+    """Multiplies a layer's outputs by constants; says whether that could be done."""
+    layer = gated.layers[name]
+    module = plain.get_submodule(name if layer.norm is None else norm_paths(gated)[id(layer.norm)])
+    if not isinstance(module.weight, Tensor):
+        return False
+    module.weight.mul_(scale.reshape(-1, *(1,) * (module.weight.dim() - 1)))
+    if isinstance(module.bias, Tensor):
+        module.bias.mul_(scale)
+    return True
+
+
+def _gone(coupling: Coupling, closed: dict[str, Tensor]) -> set[int]:
+    """The channels that are closed in every layer that makes them."""
+    gone: set[int] = set()
+    kept: set[int] = {0}
+    for path, member in coupling.convs.items():
+        if member.inputs is not None and member.outputs is member.inputs:
+            continue  # a depthwise convolution follows
+        mask = closed.get(path, torch.zeros(len(member.outputs), dtype=torch.bool)).tolist()
+        for root, shut in zip(coupling.roots(member.outputs).tolist(), mask, strict=True):
+            (gone if shut else kept).add(root)
+    return gone - kept

@@ -1,0 +1,1 @@
+"""What several methods share: stages, choices by value, densities, pixel gates."""

@@ -1,0 +1,83 @@
+"""Networks that are neither plain nor gated, in files: what a header says of them, and how it is built again."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from sanp.core.errors import SanpError, unknown_name
+from sanp.methods.cutting.cut import CutNetwork, Kept
+from sanp.methods.parts.pixel_gate import PixelGatedNetwork
+from sanp.methods.weight import SparseNetwork
+
+Described = dict[str, Any]
+Rebuild = Callable[[nn.Module, Mapping[str, Any], Any], nn.Module]
+"""A fresh dense network, what the header says, and an example, to the pruned network with the fresh one's weights."""
+
+
+def describe(network: nn.Module) -> Described | None:
+    """What a header must say of a network so that it can be built again; None for other networks."""
+    if isinstance(network, CutNetwork):
+        kept = {path: {"inputs": each.inputs, "outputs": each.outputs} for path, each in network.kept.items()}
+        return {"kind": "cut", "kept": kept, **_origin(network)}
+    if isinstance(network, SparseNetwork):
+        return {"kind": "sparse", **_origin(network)}
+    if isinstance(network, PixelGatedNetwork):
+        return {"kind": "pixels", "groups": network.groups, **_origin(network)}
+    return None
+
+
+def _origin(network: CutNetwork | SparseNetwork | PixelGatedNetwork) -> Described:
+    shape = network.input_shape
+    return {"method": network.method, "input_shape": None if shape is None else list(shape)}
+
+
+def rebuild(net: nn.Module, form: Mapping[str, Any], example: Any) -> nn.Module:
+    """The pruned form of a fresh network, which is left as it was."""
+    kind = form.get("kind")
+    if kind not in FORMS:
+        raise unknown_name("kind of network in the header", kind, FORMS)
+    return FORMS[kind](net, form, example)
+
+
+def _cut(net: nn.Module, form: Mapping[str, Any], example: Any) -> nn.Module:
+    modules = dict(net.named_modules())
+    kept = {}
+    for path, each in form["kept"].items():
+        if path not in modules:
+            raise SanpError(f"the file's network was cut at {path!r}, which {type(net).__name__} does not have")
+        weight = modules[path].weight
+        sizes = weight.shape if isinstance(weight, Tensor) and weight.dim() > 1 else (_features(modules[path]), 0)
+        grouped = getattr(modules[path], "groups", 1) > 1
+        inputs = sizes[0] if grouped else sizes[1]
+        kept[path] = Kept(_indices(each["inputs"], inputs, path), _indices(each["outputs"], sizes[0], path))
+    return CutNetwork(net, kept, example, str(form["method"]))
+
+
+def _features(module: nn.Module) -> int:
+    return int(getattr(module, "num_features", 0))
+
+
+def _indices(given: Any, size: int, path: str) -> tuple[int, ...] | None:
+    """Channel numbers from a header, in rising order and within the layer."""
+    if given is None:
+        return None
+    right = isinstance(given, list) and given and all(type(index) is int for index in given)
+    if not right or given != sorted(set(given)) or given[0] < 0 or given[-1] >= size:
+        raise SanpError(f"the file's kept channels of {path!r} do not fit a layer of {size} channels")
+    return tuple(given)
+
+
+def _sparse(net: nn.Module, form: Mapping[str, Any], example: Any) -> nn.Module:
+    return SparseNetwork(copy.deepcopy(net), example)
+
+
+def _pixels(net: nn.Module, form: Mapping[str, Any], example: Any) -> nn.Module:
+    groups = form["groups"]
+    if type(groups) is not int or groups < 2:
+        raise SanpError(f"the file's channel gating has {groups!r} groups: it needs at least 2")
+    return PixelGatedNetwork(copy.deepcopy(net), example, groups)
+
+
+FORMS: dict[str, Rebuild] = {"cut": _cut, "sparse": _sparse, "pixels": _pixels}

@@ -1,0 +1,125 @@
+"""Which class uses which channel of a layer (paper, figure 1b), and how alike two classes' gates are."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from sanp.report.charts.chart import MARGIN, SCALE, Chart, Choice, axis_names, blank
+from sanp.report.run_data import Source
+from sanp.report.study import Floats, Ints
+
+NO_TICKS = {"tickvals": [0], "ticktext": [" "], "ticks": ""}
+"""a label of nothing: without any, plotly draws the axis title over the map"""
+
+
+def channel_choice(source: Source) -> Choice | None:
+    """Two charts for each layer whose gates depend on the image; nothing if no layer's do."""
+    study = source.study
+    if study is None:
+        return None
+    present = np.bincount(study.labels, minlength=len(study.classes)) > 0
+    names = [name for name, there in zip(study.classes, present, strict=True) if there]
+    options = {}
+    for layer in (layer.name for layer in source.report.layers if layer.name in study.open):
+        rows = study.open[layer][present]
+        if ((rows > 0) & (rows < 1)).any() or np.ptp(rows, axis=0).any():
+            options[layer] = (usage(layer, names, rows), alikeness(layer, names, rows))
+    if not options:
+        return None
+    return Choice(key="channels", label="layer", options=options, first=list(options)[-1])
+
+
+def usage(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
+    """The share of a class's images for which a channel is computed."""
+    order = in_order(shares)
+    figure = blank(150 + 18 * len(names) if len(names) <= 30 else 700, MARGIN | {"t": 72})
+    figure.add_trace(
+        go.Heatmap(
+            z=np.round(100 * shares[:, order]).astype(np.uint8),
+            y=axis_names(names),
+            customdata=np.broadcast_to(order, (len(names), len(order))).astype(np.uint16),
+            zmin=0,
+            zmax=100,
+            colorscale=SCALE,
+            colorbar=_bar("images that compute it, %", [0, 50, 100]),
+            hovertemplate="%{y}, channel %{customdata}: computed for %{z} % of its images<extra></extra>",
+        )
+    )
+    figure.update_yaxes(autorange="reversed", type="category", title_text="class")
+    figure.update_xaxes(title_text="channels, ordered by use", **NO_TICKS)
+    sometimes = ((shares > 0).any(0) & (shares < 1).any(0)).sum()
+    apart = np.ptp(shares, axis=0)
+    widest = int(apart.argmax())
+    used = shares[:, widest]
+    most, least = names[int(used.argmax())], names[int(used.argmin())]
+    return Chart(
+        key="usage",
+        title=f"{layer}: {sometimes} of {shares.shape[1]} channels are computed for some images only",
+        text=(
+            f"Share of each class's images for which each channel of {layer} is computed: on the left the channels "
+            "that all images compute, then by the class that uses them most, on the right those that none computes. "
+            f"Classes differ most in channel {widest}: {used.max():.0%} of {most}, {used.min():.0%} of {least}. "
+            f"On average {np.mean(shares):.0%} of the channels are computed."
+        ),
+        figure=figure,
+    )
+
+
+def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
+    """On what share of the changing channels an image of one class and one of another decide the same."""
+    alike = agreement(shares)
+    shown = np.round(100 * alike, 1)
+    figure = blank(150 + 22 * len(names) if len(names) <= 24 else 660, MARGIN | {"t": 72})
+    figure.add_trace(
+        go.Heatmap(
+            z=shown,
+            x=axis_names(names),
+            y=axis_names(names),
+            colorscale=SCALE,
+            colorbar=_bar("same decisions, %", [float(shown.min()), float(shown.max())]),
+            hovertemplate="%{y} and %{x}: %{z} %<extra></extra>",
+        )
+    )
+    figure.update_yaxes(autorange="reversed", type="category", title_text="class of one image")
+    figure.update_xaxes(type="category", title_text="class of the other image")
+    if len("".join(names)) > 30:  # no room for the names; they stand in the same order at the side
+        figure.update_xaxes(**NO_TICKS, title_text="the other's class, same order")
+    others = np.where(np.eye(len(names), dtype=bool), np.nan, alike)
+    if len(names) < 2:
+        title, ends = f"{layer}: one class only", ""
+    else:
+        near, far = (np.unravel_index(int(pick(others)), others.shape) for pick in (np.nanargmax, np.nanargmin))
+        title = f"{layer}: {names[near[0]]} and {names[near[1]]} decide most alike"
+        ends = (
+            f" Most alike: {names[near[0]]} and {names[near[1]]}, {others[near]:.0%}; least: {names[far[0]]} and "
+            f"{names[far[1]]}, {others[far]:.0%}. Two images of one class: {np.mean(np.diag(alike)):.0%}."
+        )
+    return Chart(
+        key="alike",
+        title=title,
+        text=f"How often two images take the same decision on a channel of {layer} that is not the same for all.{ends}",
+        figure=figure,
+    )
+
+
+def agreement(shares: Floats) -> Floats:  # (K, C) -> (K, K)
+    """p q + (1 - p)(1 - q), the chance that two independent images decide alike, over the channels that change."""
+    changing = shares[:, (shares > 0).any(0) & (shares < 1).any(0)].astype(np.float64)
+    if not changing.shape[1]:
+        return np.ones((len(shares), len(shares)))
+    both: Floats = (changing @ changing.T + (1 - changing) @ (1 - changing).T) / changing.shape[1]
+    return both
+
+
+def in_order(shares: Floats) -> Ints:
+    """Channels that all images open, then by the class that uses each most, then those that none opens."""
+    mean = shares.mean(0)
+    group = np.where(mean == 1, -1, np.where(mean == 0, len(shares), shares.argmax(0)))
+    return np.lexsort((-mean, group))
+
+
+def _bar(title: str, ticks: list[float]) -> dict[str, object]:
+    """A colour bar over the map, where it takes no width from it."""
+    place = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "len": 0.7, "ypad": 6}
+    text = {"text": title, "side": "top", "font": {"size": 12}}
+    marks = {"tickvals": ticks, "tickformat": ".0f", "tickangle": 0}
+    return {"title": text, "thickness": 8, "outlinewidth": 0, **marks, **place}

@@ -1,0 +1,129 @@
+"""How training went: accuracy, cost against the budget, and λ over the steps, the stages marked."""
+
+from itertools import groupby
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from sanp.report.charts.chart import BLUE, GREY, ORANGE, PINK, Cell, Chart, Table, blank, percent, with_axes
+from sanp.report.run_data import Epoch, Source
+
+
+def training(source: Source) -> Chart | None:
+    """The chart; nothing for a run that was not trained epoch by epoch."""
+    epochs = source.epochs
+    if not epochs:
+        return None
+    gated = any(epoch.cost is not None for epoch in epochs)
+    figure = _figure(epochs, gated)
+    marked = stages(epochs)
+    for place, (start, end, stage) in enumerate(marked):
+        if end != marked[-1][1]:
+            figure.add_vline(x=end, line={"color": GREY, "width": 1, "dash": "dot"}, row="all", col=1)
+        middle, above = (start + end) / 2, 22 + 15 * (place % 2)  # two heights: names of short stages do not collide
+        figure.add_annotation(
+            x=middle, y=1, xref="x", yref="paper", yanchor="bottom", yshift=above, text=stage, showarrow=False
+        )
+    return Chart(
+        key="training",
+        title=_title(source),
+        text=_text(source),
+        figure=figure,
+        table=_table(epochs),
+    )
+
+
+def stages(epochs: tuple[Epoch, ...]) -> list[tuple[int, int, str]]:
+    """First step, last step and name of each stage."""
+    found, start = [], 0
+    for stage, lines in groupby(epochs, key=lambda epoch: epoch.stage):
+        end = list(lines)[-1].step
+        found.append((start, end, stage))
+        start = end
+    return found
+
+
+def _figure(epochs: tuple[Epoch, ...], gated: bool) -> go.Figure:
+    rows = 3 if gated else 1
+    empty = blank(680 if gated else 320, margin={"l": 56, "r": 12, "t": 70, "b": 48})
+    figure = with_axes(make_subplots(rows=rows, cols=1, shared_xaxes=True, vertical_spacing=0.1, figure=empty))
+    _lines(figure, epochs, 1, (("training", "accuracy", BLUE, "dot"), ("test", "test_accuracy", BLUE, "solid")))
+    figure.update_yaxes(title_text="accuracy", tickformat=".0%", row=1, col=1)
+    if gated:
+        pruning = tuple(epoch for epoch in epochs if epoch.cost is not None)
+        costs = (("target", "target", GREY, "dash"), ("training", "cost", ORANGE, "dot"))
+        _lines(figure, pruning, 2, (*costs, ("test", "test_kept", ORANGE, "solid")))
+        _lines(figure, pruning, 3, (("λ", "cost_weight", PINK, "solid"),))
+        figure.update_yaxes(title_text="cost, of dense", tickformat=".0%", rangemode="tozero", row=2, col=1)
+        figure.update_yaxes(title_text="λ (no unit)", row=3, col=1)
+    figure.update_xaxes(title_text="training steps", row=rows, col=1)
+    return figure
+
+
+def _lines(
+    figure: go.Figure, epochs: tuple[Epoch, ...], row: int, series: tuple[tuple[str, str, str, str], ...]
+) -> None:
+    """Draws fields of the epochs in a row of the figure, with a legend over it: name, field, colour, dash."""
+    legend = "legend" if row == 1 else f"legend{row}"
+    unit = ".2f" if row == 3 else ".1%"
+    for name, field, color, dash in series:
+        if all(getattr(epoch, field) is None for epoch in epochs):  # as test values of a run that was not tested
+            continue
+        trace = go.Scatter(
+            x=[epoch.step for epoch in epochs],
+            y=[getattr(epoch, field) for epoch in epochs],
+            name=name,
+            mode="lines+markers",
+            marker={"size": 5},
+            line={"color": color, "width": 2, "dash": dash},
+            legend=legend,
+            showlegend=len(series) > 1,
+            hovertemplate=f"step %{{x}}: %{{y:{unit}}}<extra>{name}</extra>",
+        )
+        figure.add_trace(trace, row=row, col=1)
+    top = figure.layout["yaxis" if row == 1 else f"yaxis{row}"].domain[1]
+    place = {"orientation": "h", "x": 0, "xanchor": "left", "y": top, "yanchor": "bottom"}
+    figure.update_layout({legend: place})
+
+
+def _title(source: Source) -> str:
+    target, kept = source.target, source.report.kept
+    if target is None or not any(epoch.cost is not None for epoch in source.epochs):
+        return f"Training ends at {source.report.accuracy:.1%} of the test images right"
+    gap = 100 * (kept - target)
+    met = "meets" if abs(gap) <= 1 else "exceeds" if gap > 0 else "stays below"
+    return f"Training {met} the budget: {kept:.1%} of the FLOPs for a budget of {target:.1%}"
+
+
+def _text(source: Source) -> str:
+    parts = []
+    for _, end, stage in stages(source.epochs):
+        last = [epoch for epoch in source.epochs if epoch.step <= end][-1]
+        said = [] if last.test_accuracy is None else [f"test accuracy {last.test_accuracy:.1%}"]
+        if last.cost is not None:
+            said.append(f"cost {last.cost:.1%} of dense")
+        if last.cost_weight is not None:
+            said.append(f"λ {last.cost_weight:.2f}")
+        parts.append(f"{stage} ends at step {end}" + (": " + ", ".join(said) if said else ""))
+    return "Accuracy, cost and λ over the training steps. " + "; ".join(parts) + "."
+
+
+def _table(epochs: tuple[Epoch, ...]) -> Table:
+    def share(value: float | None) -> Cell:
+        return Cell("", -1.0) if value is None else percent(value)
+
+    rows = tuple(
+        (
+            Cell(epoch.stage),
+            Cell(f"{epoch.step}", epoch.step),
+            share(epoch.accuracy),
+            share(epoch.test_accuracy),
+            share(epoch.target),
+            share(epoch.cost),
+            share(epoch.test_kept),
+            Cell("", -1e9) if epoch.cost_weight is None else Cell(f"{epoch.cost_weight:.2f}", epoch.cost_weight),
+        )
+        for epoch in epochs
+    )
+    headings = ("stage", "step", "training accuracy", "test accuracy", "target", "cost", "cost on test images", "λ")
+    return Table(headings, rows)

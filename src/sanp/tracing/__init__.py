@@ -1,0 +1,1 @@
+"""One forward, watched, and how zero channels travel through it, operator by operator; imports core."""

@@ -1,0 +1,152 @@
+"""Which gates feed which convolution: what a gated network's cost depends on, found from one trace."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sanp.tracing.masks import LIVE, Columns
+from sanp.tracing.propagation import Propagation
+from sanp.tracing.tracer import Node, Trace, Value
+
+Role = Literal["gated", "follows", "dense"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a gate can stand: after a convolution, or after the batch norm that follows it."""
+
+    name: str
+    value: Value
+    """the value that the gate multiplies"""
+    may_follow: bool = True
+    """a depthwise convolution here may follow the gates of its input; not if its module is called more than once"""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One convolution (or linear layer) call of the forward: its fixed sizes and the columns of its channels."""
+
+    name: str
+    kind: Literal["conv", "linear"]
+    role: Role
+    positions: int
+    """how many times the kernel is applied: HW of the output (of the input for a transposed convolution)"""
+    taps: int
+    in_channels: int
+    out_channels: int
+    groups: int
+    in_positions: int
+    """HW of the input, which an SPM's mean runs over"""
+    inputs: Tensor
+    outputs: Tensor
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Every convolution of one forward, in order, and the columns that say when their channels are live."""
+
+    layers: tuple[Layer, ...]
+    """in order of execution; one in ``sites`` whose rows are not the samples of the batch has come out dense"""
+    columns: Columns
+    unknown: Mapping[str, int]
+    """operators without a rule, with how often gated channels met them; what follows them counts as live"""
+
+    def layer(self, name: str) -> Layer:
+        """The layer of this name."""
+        return next(layer for layer in self.layers if layer.name == name)
+
+
+def is_depthwise(node: Node, in_channels: int) -> bool:
+    """Each output channel of the convolution reads one input channel only."""
+    groups, transposed = node.args[8], node.args[6]
+    return groups == in_channels > 1 and not transposed
+
+
+def is_linear(node: Node) -> bool:
+    """A product of features with a constant matrix."""
+    if node.op == "addmm":
+        return isinstance(node.args[1], Value) and isinstance(node.args[2], Tensor)
+    return node.op == "mm" and isinstance(node.args[0], Value) and isinstance(node.args[1], Tensor)
+
+
+def build_topology(trace: Trace, names: Mapping[int, str], sites: Mapping[int, Site]) -> Topology:
+    """Follows zero channels through the trace, with a gate at each site; both mappings are by index of the node."""
+    network = Propagation(trace)
+    layers: list[Layer] = []
+    gate_channels: dict[Value, Tensor] = {}
+    for index, node in enumerate(trace.nodes):
+        if node.op == "convolution" and isinstance(node.args[0], Value):
+            layer = _conv_layer(network, node, names[index], sites.get(index))
+            if index in sites:
+                gate_channels[sites[index].value] = layer.outputs
+            layers.append(layer)
+        elif is_linear(node):
+            layers.append(_linear_layer(network, node, names[index]))
+        network.run(node)
+        for value in node.outputs:
+            if value in gate_channels:
+                network.set_channels(value, gate_channels[value])
+    return Topology(tuple(layers), network.columns, dict(network.unknown))
+
+
+def _conv_layer(network: Propagation, node: Node, name: str, site: Site | None) -> Layer:
+    source, weight, transposed, groups = node.args[0], node.args[1], node.args[6], node.args[8]
+    before, after = (network.trace.shapes[value.index] for value in (source, node.outputs[0]) if value is not None)
+    inputs = network.channels(source)
+    in_channels, out_channels = before[1], after[1]
+    role: Role = "dense"
+    outputs = torch.full((out_channels,), LIVE)
+    if node.args[2] is None and network.is_uneven(source):
+        network.note_unknown("convolution of uneven maps")  # without a bias, parts of its output may be zero
+    by_sample = network.by_sample(source)
+    follows = is_depthwise(node, in_channels) and (
+        node.args[2] is None if site is None else site.may_follow and by_sample
+    )
+    if follows and bool((inputs != LIVE).any()):  # without a bias, nothing comes of a zero channel by itself
+        role = "follows"
+        outputs = inputs.repeat_interleave(out_channels // in_channels)
+    elif site is not None and by_sample:
+        role = "gated"
+        outputs = network.columns.add_gate(name, out_channels)
+    shape = weight.shape if isinstance(weight, Tensor) else network.trace.shapes[weight.index]
+    return Layer(
+        name=name,
+        kind="conv",
+        role=role,
+        positions=_per_sample(network, before[0], prod(before[2:]) if transposed else prod(after[2:])),
+        taps=prod(shape[2:]),
+        in_channels=in_channels,
+        out_channels=out_channels,
+        groups=groups,
+        in_positions=prod(before[2:]),
+        inputs=inputs,
+        outputs=outputs,
+    )
+
+
+def _per_sample(network: Propagation, rows: int, positions: int) -> int:
+    """Positions for one sample, where a batch of so many rows was run for all samples."""
+    share: float = rows / network.samples
+    return max(1, round(positions * share))
+
+
+def _linear_layer(network: Propagation, node: Node, name: str) -> Layer:
+    source, matrix = node.args[1:3] if node.op == "addmm" else node.args[:2]
+    rows, features = network.trace.shapes[source.index]
+    return Layer(
+        name=name,
+        kind="linear",
+        role="dense",
+        positions=_per_sample(network, rows, 1),
+        taps=1,
+        in_channels=features,
+        out_channels=matrix.shape[1],
+        groups=1,
+        in_positions=1,
+        inputs=network.channels(source),
+        outputs=torch.full((matrix.shape[1],), LIVE),
+    )

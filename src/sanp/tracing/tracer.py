@@ -1,0 +1,192 @@
+"""Runs a network once and writes down which operators it called, on what, inside which module: no source is read.
+
+The trace sees what PyTorch executes (aten operators), so control flow, wrappers and functional calls make no
+difference. In-place operators give a new value; a tensor that shares the memory they wrote gets one when next used.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+
+from sanp.core.errors import SanpError
+from sanp.core.modules import call_with, evaluating, tensors_in
+from sanp.tracing.graph import ALIASED, WRITTEN, ModuleCall, Node, Region, Trace, Value
+
+__all__ = [
+    "ALIASED",
+    "WRITTEN",
+    "ModuleCall",
+    "Node",
+    "Region",
+    "Trace",
+    "Value",
+    "call_with",
+    "evaluating",
+    "tensors_in",
+    "trace",
+]
+
+
+def trace(network: nn.Module, example: Any) -> Trace:
+    """The trace of one forward of ``network`` in evaluation mode; its training flags are put back afterwards."""
+    inputs = tensors_in(example)
+    if not inputs:
+        raise SanpError(
+            f"example_input {type(example).__name__} holds no tensor: give what the network's forward takes "
+            "(a tensor, a tuple of arguments or a dict of keywords)"
+        )
+    tracer = _Tracer()
+    tracer.trace.learned.update(map(id, [*network.parameters(), *network.buffers()]))
+    tracer.trace.inputs = tuple(tracer.new_value(tensor) for tensor in inputs)
+    with evaluating(network), _watched(network, tracer), torch.no_grad():
+        try:
+            with tracer:
+                result = call_with(network, example)
+        except SanpError:
+            raise
+        except Exception as error:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs)
+            raise SanpError(
+                f"{type(network).__name__} does not run on the example_input of shape {shapes} "
+                f"({type(error).__name__}: {error}): give an example that its forward takes"
+            ) from error
+    tracer.trace.outputs = tracer.values_in(result)
+    tracer.trace.result = result
+    return tracer.trace
+
+
+class _Tracer(TorchDispatchMode):
+    """Sees each operator as it runs and keeps every tensor alive, so that an identity names one tensor only."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.trace = Trace()
+        self.stack: list[int] = []
+        self._value_of: dict[int, tuple[Value, int]] = {}
+        """identity of a tensor to its value and how many writes to its memory that value has seen"""
+        self._alive: list[Any] = []
+        self._memory: dict[int, list[tuple[Value, Region]]] = {}
+        """memory that depends on the input to what was written there in place, in order"""
+
+    def new_value(self, tensor: Tensor) -> Value:
+        """Names a tensor, or renames one that was written in place."""
+        value = Value(len(self.trace.shapes))
+        self.trace.shapes.append(tensor.shape)
+        if id(tensor) not in self._value_of:
+            self._alive.append(tensor)
+        self._value_of[id(tensor)] = value, len(self._memory.setdefault(_memory(tensor), []))
+        return value
+
+    def values_in(self, tree: Any) -> tuple[Value, ...]:
+        """The values of the tensors in a structure."""
+        current = (self._current(tensor) for tensor in tensors_in(tree))
+        return tuple(value for value in current if isinstance(value, Value))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        node_args, node_kwargs = tree_map(self._current, (args, kwargs))
+        result = func(*args, **kwargs)
+        if not any(isinstance(leaf, Value) for leaf in tree_leaves((node_args, node_kwargs))):
+            self._alive.append(result)
+            if any(id(leaf) in self.trace.learned for leaf in tree_leaves((args, kwargs))):
+                self.trace.learned.update(map(id, tree_leaves(result)))
+            return result
+        outputs = tuple(self.new_value(leaf) if isinstance(leaf, Tensor) else None for leaf in tree_flatten(result)[0])
+        name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else str(func)
+        self._add(name, tuple(node_args), node_kwargs, outputs, func)
+        for tensor in _written(func, args, kwargs):
+            self._note_write(tensor, result)
+        return result
+
+    def _add(self, op: str, args: tuple[Any, ...], kwargs: Any, outputs: tuple[Value | None, ...], func: Any) -> None:
+        call = self.stack[-1] if self.stack else 0
+        self.trace.nodes.append(Node(op, call, args, kwargs, outputs, func))
+
+    def _current(self, leaf: Any) -> Any:
+        """The value that stands for a tensor now, with what was written to its memory since; else the leaf itself."""
+        memory = _memory(leaf) if isinstance(leaf, Tensor) else None
+        if memory not in self._memory:
+            return leaf
+        writes = self._memory[memory]
+        before, seen = self._value_of.get(id(leaf), (None, 0))
+        if before is not None and seen == len(writes):
+            return before
+        if not writes:
+            self._add(ALIASED, (), {}, (self.new_value(leaf),), None)
+        elif before is None:
+            with _disable_current_modes():
+                before = leaf.clone()  # what no write has reached is a constant
+        for written, over in writes[seen:]:
+            after = self.new_value(leaf)
+            self._add(WRITTEN, (before, written), {"region": _region(leaf), "over": over}, (after,), None)
+            before = after
+        return self._value_of[id(leaf)][0]
+
+    def _note_write(self, tensor: Tensor, result: Any) -> None:
+        """An in-place operator has written a tensor: others over the same memory will have to know."""
+        if not any(leaf is tensor for leaf in tree_leaves(result)):
+            self._add(ALIASED, (), {}, (self.new_value(tensor),), None)
+        value, _ = self._value_of[id(tensor)]
+        writes = self._memory[_memory(tensor)]
+        writes.append((value, _region(tensor)))
+        self._value_of[id(tensor)] = value, len(writes)
+
+
+def _memory(tensor: Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr() or id(tensor)
+    except (NotImplementedError, RuntimeError):  # a sparse tensor and its like
+        return id(tensor)
+
+
+def _region(tensor: Tensor) -> Region:
+    return Region(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """The arguments that an operator writes."""
+    given = [
+        args[position] if position < len(args) else kwargs.get(argument.name)
+        for position, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return [tensor for tensor in given if isinstance(tensor, Tensor)]
+
+
+@contextmanager
+def _watched(network: nn.Module, tracer: _Tracer) -> Iterator[None]:
+    """Hooks that tell the tracer which module is running."""
+    calls = tracer.trace.calls
+
+    def enter(path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        parent = tracer.stack[-1] if tracer.stack else -1
+        start = len(tracer.trace.nodes)
+        calls.append(ModuleCall(path, module, parent, tracer.values_in((args, kwargs)), first_node=start))
+        tracer.stack.append(len(calls) - 1)
+
+    def leave(args: Any, output: Any) -> None:
+        call = calls[tracer.stack.pop()]
+        call.is_plain = isinstance(output, Tensor) and bool(args) and isinstance(args[0], Tensor)
+        call.outputs = tracer.values_in(output)
+        call.end_node = len(tracer.trace.nodes)
+
+    handles = []
+    for path, module in network.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            continue  # takes no hooks: what runs inside counts as its caller's own
+        handles += [
+            module.register_forward_pre_hook(
+                lambda module, args, kwargs, path=path: enter(path, module, args, kwargs), with_kwargs=True
+            ),
+            module.register_forward_hook(lambda module, args, output: leave(args, output)),
+        ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

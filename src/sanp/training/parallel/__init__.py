@@ -1,0 +1,1 @@
+"""One training step by several processes, each on its slice of the batch."""

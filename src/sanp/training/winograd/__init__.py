@@ -1,0 +1,101 @@
+"""Float32 training without wide vectors: stride-1 3x3 convolutions by Winograd's F(4x4, 3x3), with both gradients.
+
+It applies where a processor has AVX2 and neither AVX-512 nor bf16; what it saves there is in results/training.jsonl.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.overrides import TorchFunctionMode
+
+from sanp.training.winograd.library import convolve, kernel_gradient, usable
+
+_TILE = 4
+_PANEL = 16
+
+
+@functools.cache
+def pays() -> bool:
+    """Whether this processor is of the kind that it was measured on, and the library was built."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX2" and usable()
+
+
+class Winograd(TorchFunctionMode):
+    """Inside, every convolution that Winograd's algorithm serves is computed by it; all others are torch's."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Called by torch for each of its functions."""
+        if func is torch.conv2d:
+            served = _served(*args, **(kwargs or {}))
+            if served is not None:
+                x, weight, bias, padding = served
+                y: Tensor = _Convolution.apply(x, weight, padding)  # type: ignore[no-untyped-call]
+                return y if bias is None else y + bias[:, None, None]
+        return func(*args, **(kwargs or {}))
+
+
+def _served(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> tuple[Tensor, Tensor, Tensor | None, int] | None:
+    """The operands of a convolution that is worth it, or None."""
+    plain = groups == 1 and _both(stride) == 1 and _both(dilation) == 1 and _both(padding) in (0, 1, 2)
+    if not plain or weight.dim() != 4 or weight.shape[2:] != (3, 3) or input.dim() != 4:
+        return None
+    if any(channels % _PANEL for channels in weight.shape[:2]) or input.shape[1] != weight.shape[1]:
+        return None
+    if any(type(x) not in (Tensor, torch.nn.Parameter) or x.dtype != torch.float32 for x in (input, weight)):
+        return None
+    if not input.is_cpu or not weight.is_cpu or not len(input):
+        return None
+    sides = [side + 2 * _both(padding) - 2 for side in input.shape[2:]]
+    tiled = [(side + _TILE - 1) // _TILE * _TILE for side in sides]
+    if min(sides) < 1 or 2 * sides[0] * sides[1] < tiled[0] * tiled[1]:  # most of the tiles would lie outside
+        return None
+    return input, weight, bias, _both(padding)
+
+
+def _both(value: Any) -> int:
+    """A number given once or for both sides; -1 if the sides differ or it is a word."""
+    if isinstance(value, int):
+        return value
+    pair = (-1,) if isinstance(value, str) else tuple(value)
+    return int(pair[0]) if len(set(pair)) == 1 else -1
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, padding: int) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last)
+        ctx.save_for_backward(x, weight)
+        ctx.padding = padding  # type: ignore[attr-defined]
+        return convolve(x, weight, padding)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
+        of_x, of_weight = ctx.needs_input_grad[:2]
+        return (
+            # dx is dy convolved with the kernels turned by 180 degrees, their channels exchanged.
+            convolve(gradient, weight, 2 - ctx.padding, turned=True) if of_x else None,
+            kernel_gradient(x, gradient, ctx.padding).contiguous(memory_format=_layout(weight)) if of_weight else None,
+            None,
+        )
+
+
+def _layout(weight: Tensor) -> torch.memory_format:
+    last = weight.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last else torch.contiguous_format

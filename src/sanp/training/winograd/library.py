@@ -1,0 +1,84 @@
+"""The native part: found beside this file, called through a plain C interface on channels-last float32 maps."""
+
+import ctypes
+import functools
+from ctypes import c_int, c_long, c_void_p
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sanp.core.errors import SanpError
+
+
+@functools.cache
+def _load() -> ctypes.CDLL | None:
+    """The library; None where the package was installed without a compiler."""
+    for path in sorted(Path(__file__).parent.glob("_training*.so")):
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError:
+            return None
+        library.sanp_winograd_convolve.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_int]
+        library.sanp_winograd_kernel_gradient.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int]
+        return library
+    return None
+
+
+def usable() -> bool:
+    """Whether the library is there and the processor has what it was compiled for."""
+    library = _load()
+    return library is not None and bool(library.sanp_winograd_usable())
+
+
+def convolve(x: Tensor, weight: Tensor, padding: int, *, turned: bool = False) -> Tensor:
+    """x convolved with the kernels; turned: with each turned by 180 degrees and its channels exchanged."""
+    samples, _, height, width = x.shape
+    strides = weight.stride()
+    if turned:
+        strides = (strides[1], strides[0], *strides[2:])
+    out = weight.shape[1 if turned else 0]
+    y = torch.empty(
+        (samples, out, height + 2 * padding - 2, width + 2 * padding - 2), memory_format=torch.channels_last
+    )
+    _check(
+        _native().sanp_winograd_convolve(
+            _shape(x, y, padding),
+            x.data_ptr(),
+            weight.data_ptr(),
+            (c_long * 4)(*strides),
+            int(turned),
+            y.data_ptr(),
+            torch.get_num_threads(),
+        )
+    )
+    return y
+
+
+def kernel_gradient(x: Tensor, gradient: Tensor, padding: int) -> Tensor:
+    """The gradient of the kernels (out, in, 3, 3) from the input and the gradient of the output."""
+    found = torch.empty(gradient.shape[1], x.shape[1], 3, 3)
+    threads = torch.get_num_threads()
+    _check(
+        _native().sanp_winograd_kernel_gradient(
+            _shape(x, gradient, padding), x.data_ptr(), gradient.data_ptr(), found.data_ptr(), threads
+        )
+    )
+    return found
+
+
+def _native() -> ctypes.CDLL:
+    library = _load()
+    if library is None:
+        raise SanpError("the native part of sanp.winograd is missing: install sanp again where there is a C++ compiler")
+    return library
+
+
+def _shape(x: Tensor, y: Tensor, padding: int) -> "ctypes.Array[c_int]":
+    samples, channels, height, width = x.shape
+    return (c_int * 8)(samples, height, width, channels, y.shape[2], y.shape[3], y.shape[1], padding)
+
+
+def _check(status: int) -> None:
+    if status != 0:
+        raise SanpError("no memory left for a convolution: give a smaller batch")

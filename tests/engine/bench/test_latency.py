@@ -1,0 +1,37 @@
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import sanp
+from sanp.engine import latency_table
+from sanp.engine.bench import latency
+from tests.conftest import SmallNet
+
+
+def test_a_measured_table_rises_with_the_cost() -> None:
+    gated = sanp.gate(SmallNet(width=32), torch.zeros(1, 3, 16, 16))
+    table = latency_table(gated, torch.randn(16, 3, 16, 16), shares=(1.0, 0.5, 0.25), repeats=5)
+    shares, times = zip(*table.points, strict=True)
+    assert list(shares) == sorted(shares) and list(times) == sorted(times)
+    assert shares[-1] == 1.0 and abs(shares[0] - 0.25) < 0.02 and times[0] > 0
+    gated.latency = table
+    assert gated.share("1s") == 1.0
+
+
+def test_the_time_of_a_call_is_what_its_share_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock of our own: the three networks, called in turn, take 2, 3 and 5 ms; the first round does not count."""
+    steps = itertools.chain([9.0, 9.0, 9.0], itertools.cycle([2.0, 3.0, 5.0]))
+    ticks = itertools.chain.from_iterable((0.0, step / 1e3) for step in steps)
+    monkeypatch.setattr(latency, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    gated = sanp.gate(SmallNet(width=32), torch.zeros(1, 3, 16, 16))
+    gated.latency = latency_table(gated, torch.randn(16, 3, 16, 16), shares=(1.0, 0.5, 0.25), repeats=5)
+    (least, fastest), (middle, between), (whole, slowest) = gated.latency.points
+    assert (fastest, between, slowest) == pytest.approx((2.0, 3.0, 5.0)) and whole == 1.0
+    assert gated.share("2ms") == pytest.approx(least) and gated.share("3ms") == pytest.approx(middle)
+    assert gated.share("4ms") == pytest.approx((middle + whole) / 2)
+
+
+def test_a_slower_time_at_a_lower_cost_is_noise() -> None:
+    assert latency._rising([(1.0, 4.0), (0.5, 3.0), (0.25, 3.5)]) == [(0.25, 3.0), (0.5, 3.0), (1.0, 4.0)]

@@ -1,0 +1,151 @@
+"""The battery: a sample of model zoos passes it, and networks that lie do not."""
+
+import importlib.util
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import sanp
+from sanp.gating.cost import CostModel
+from sanp.spm.gated_conv import FollowingConv, GatedConv
+from sanp.testing import CHECKS, CheckError, check_network
+from sanp.testing.nonzero_count import count, nonzero_channels
+from sanp.testing.truth import check_cost_is_what_is_left
+from sanp.tracing.masks import Columns
+from tests.networks.families import CLASSIFICATION, maker
+from tests.networks.parts import IMAGE, block, conv
+from tests.networks.strangers import STRANGERS
+from tests.networks.transformers_networks import TRANSFORMERS, transformers_network
+
+SAMPLE = (
+    "densenet_cifar diaresnet_cifar nin_cifar preresnet_cifar resneta resnesta resnext_cifar seresnet_cifar".split()
+)
+zoo = pytest.mark.skipif(importlib.util.find_spec("pytorchcv") is None, reason="pytorchcv is not installed")
+hugging = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+
+
+@zoo
+@pytest.mark.parametrize("family", SAMPLE)
+def test_families_of_pytorchcv_pass(family: str) -> None:
+    make, size = maker(family)
+    report = check_network(make, torch.randn(1, 3, size, size))
+    assert report.gated_share == 1.0 and report.skipped == report.skipped_checks == {}
+
+
+@zoo
+def test_there_are_more_than_sixty_families_and_all_can_be_found() -> None:
+    assert len(CLASSIFICATION) > 60
+    for family in CLASSIFICATION:
+        assert importlib.util.find_spec(f"pytorchcv.models.{family}") is not None
+
+
+@hugging
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_networks_of_transformers_pass(name: str) -> None:
+    make, example = transformers_network(name)
+    report = check_network(make, example)
+    assert report.gated_share == 1.0 and report.skipped == {}
+
+
+@pytest.mark.parametrize("name", ["depthwise", "keywords", "a functional batch norm", "an object as output"])
+def test_strangers_pass_every_check(name: str) -> None:
+    report = check_network(*STRANGERS[name])
+    assert report.skipped_checks == {} and report.gated + report.following == report.convolutions
+
+
+def chain() -> nn.Module:
+    return nn.Sequential(block(3, 6), block(6, 6, groups=6), block(6, 4))
+
+
+def test_a_cost_that_forgets_a_sparse_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Columns, "add_gate", lambda self, name, channels: torch.zeros(channels, dtype=torch.long))
+    with pytest.raises(CheckError, match="check_cost_is_what_is_left"):
+        check_network(chain, IMAGE, checks=(check_cost_is_what_is_left,))
+
+
+def test_a_cost_that_is_too_low_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = CostModel.per_layer
+    monkeypatch.setattr(
+        CostModel, "per_layer", lambda self, given: {name: cost - 8 for name, cost in true(self, given).items()}
+    )
+    with pytest.raises(CheckError, match="is said to cost"):
+        check_network(chain, IMAGE, checks=(check_cost_is_what_is_left,))
+
+
+def _leak(self: GatedConv, y: Tensor, scale: Tensor) -> Tensor:
+    return y * (scale + 1e-3).reshape(*scale.shape, 1, 1)
+
+
+def _ignore(self: FollowingConv, x: Tensor) -> Tensor:
+    return self.features(x)
+
+
+@pytest.mark.parametrize(
+    "kind, method, wrong, check",
+    [
+        (GatedConv, "scaled", _leak, "check_open_gates_change_nothing"),
+        (FollowingConv, "forward", _ignore, "check_cost_is_what_is_left"),
+    ],
+)
+def test_a_layer_that_does_not_do_as_it_says_is_found(
+    kind: Any, method: str, wrong: Any, check: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, method, wrong)
+    with pytest.raises((CheckError, sanp.SanpError)) as caught:
+        check_network(chain, IMAGE)
+    assert check in str(caught.value) or "computes something else" in str(caught.value)
+
+
+def test_kernels_that_do_not_learn_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = GatedConv.features
+    monkeypatch.setattr(GatedConv, "features", lambda self, x: features(self, x).detach())
+    with pytest.raises(CheckError, match="check_training_step: training changes no kernel"):
+        check_network(lambda: nn.Sequential(block(3, 4), conv(4, 2)), IMAGE)
+
+
+def test_kernels_that_are_frozen_by_choice_pass() -> None:
+    def frozen() -> nn.Module:
+        net = nn.Sequential(block(3, 4), conv(4, 2))
+        return net.requires_grad_(False)
+
+    assert check_network(frozen, IMAGE).gated == 2
+
+
+def test_a_network_that_draws_random_numbers_is_passed_over_where_it_must_be() -> None:
+    noisy = lambda: nn.Sequential(conv(3, 4), _Noise())  # noqa: E731
+    report = check_network(noisy, IMAGE, checks=CHECKS[:1])
+    assert report.skipped_checks == {
+        "check_open_gates_change_nothing": "the network draws random numbers in evaluation"
+    }
+
+
+class _Noise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.randn_like(x)
+
+
+def test_the_independent_count_by_hand() -> None:
+    net = nn.Sequential(nn.Conv2d(2, 4, 3, bias=False), nn.ReLU(), nn.Conv2d(4, 2, 1, groups=2))
+    with torch.no_grad():
+        net[0].weight[1] = 0  # a channel that is always zero
+    with count(net) as calls:
+        net(torch.randn(1, 2, 5, 5))
+    assert [float(call.flops()) for call in calls] == [9 * (2 * 9 + 1) * 4, 9 * ((1 + 1) * 1 + (2 + 1) * 1)]
+    assert nonzero_channels(torch.tensor([[[0.0, 0.0], [0.0, -1.0]]])).tolist() == [[False, True]]
+
+
+def test_a_convolution_of_constants_is_no_part_of_the_cost() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features, self.project, self.last = block(3, 4), conv(2, 4, 1), conv(4, 2)
+
+        def forward(self, x: Tensor) -> Any:
+            places = torch.stack(torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")).to(x)
+            return self.last(self.features(x) + self.project(places[None]))
+
+    report = check_network(Positions, IMAGE, checks=(check_cost_is_what_is_left,))
+    assert report.convolutions == 2 and report.dense_flops == 64 * ((27 + 1) * 4 + (36 + 1) * 2)

@@ -1,0 +1,59 @@
+"""``python -m tests.tools.engine_sanitize 2000``: random cases under the address and undefined-behaviour sanitizers.
+
+Builds the library anew with g++ into a temporary folder, for every instruction set that this machine can run.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NATIVE = ROOT / "src" / "sanp" / "engine" / "native"
+FLAGS = "-std=c++17 -O1 -g1 -fPIC -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wno-psabi".split()
+KERNELS = {"plain": [], "avx2": ["-mavx2", "-mfma"], "wide": ["-mavx2", "-mfma"]}  # wide: sixteen lanes of AVX2
+if "avx512dq" in Path("/proc/cpuinfo").read_text():
+    KERNELS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"]
+
+
+def build(folder: Path) -> Path:
+    """The instrumented library."""
+    defines = [f"-DSANP_WITH_{name.upper()}" for name in KERNELS]
+    units = [(source.stem, []) for source in NATIVE.glob("*.cpp") if not source.stem.startswith("kernels_")]
+    units += [(f"kernels_{name}", flags) for name, flags in KERNELS.items()]
+    jobs = [
+        subprocess.Popen(
+            ["g++", *FLAGS, *flags, *defines, "-c", str(NATIVE / f"{unit}.cpp"), "-o", f"{folder}/{unit}.o"]
+        )
+        for unit, flags in units
+    ]
+    if any(job.wait() for job in jobs):
+        raise SystemExit("the instrumented library does not compile")
+    library = folder / "libsanp_sanitized.so"
+    objects = [str(folder / f"{unit}.o") for unit, _ in units]
+    subprocess.run(["g++", "-shared", *FLAGS, *objects, "-o", str(library), "-pthread"], check=True)
+    return library
+
+
+def main(count: str = "2000") -> None:
+    """Runs the cases with each instruction set; a finding ends the process with its report."""
+    runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        library = build(Path(folder))
+        for name in KERNELS:
+            sys.stdout.write(f"{name}\n")
+            sys.stdout.flush()
+            options = {
+                "LD_PRELOAD": runtime.stdout.strip(),
+                "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter itself never frees all
+                "UBSAN_OPTIONS": "print_stacktrace=1",
+                "SANP_NATIVE": str(library),
+                "SANP_ISA": name,
+            }
+            command = [sys.executable, "-m", "tests.tools.engine_soak", count]
+            subprocess.run(command, cwd=ROOT, env={**os.environ, **options}, check=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

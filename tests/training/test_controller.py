@@ -1,0 +1,94 @@
+import math
+
+import pytest
+
+from sanp.core.errors import SanpError
+from sanp.gating.amount import Amount, LatencyTable, parse_budget
+from sanp.training.controller import BudgetController, ControllerConfig
+
+
+@pytest.mark.parametrize(
+    ("given", "amount"),
+    [
+        (0.35, Amount(0.35, "share")),
+        (1, Amount(1.0, "share")),
+        ("35%", Amount(0.35, "share")),
+        (" 22.5 % ", Amount(0.225, "share")),
+        ("0.35", Amount(0.35, "share")),
+        ("60M", Amount(60e6, "flops")),
+        ("1.2G", Amount(1.2e9, "flops")),
+        ("2.5ms", Amount(2.5, "ms")),
+        ("800us", Amount(0.8, "ms")),
+    ],
+)
+def test_budgets_are_read_as_people_write_them(given: object, amount: Amount) -> None:
+    assert parse_budget(given) == amount
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["35", 35, 0, 0.0, -0.1, "-5%", "150%", 1.5, math.nan, math.inf, "nan", "", "35 %%", "many", None, True, [0.3]],
+)
+def test_what_is_no_budget_gets_an_error_that_says_what_is_wanted(given: object) -> None:
+    with pytest.raises(SanpError, match=r"budget .* wanted: a share"):
+        parse_budget(given)
+
+
+def test_an_amount_as_a_share_of_the_dense_network() -> None:
+    assert parse_budget("50M").share_of(200e6) == 0.25
+    assert parse_budget("25%").share_of(200e6) == 0.25
+    with pytest.raises(SanpError, match="latency table"):
+        parse_budget("2ms").share_of(200e6)
+
+
+def test_a_time_is_a_share_by_the_latency_table() -> None:
+    table = LatencyTable(((0.2, 1.0), (0.6, 2.0), (1.0, 4.0)))
+    assert table.share(1.5) == pytest.approx(0.4)
+    assert table.milliseconds(0.8) == pytest.approx(3.0)
+    assert parse_budget("3ms").share_of(200e6, table) == pytest.approx(0.8)
+    assert table.share(9.0) == 1.0
+    with pytest.raises(SanpError, match=r"0\.5ms is below 1ms.*20\.0%.*dense network: 4ms"):
+        table.share(0.5)
+
+
+def test_the_paper_s_weight_is_lambda0_times_the_gap() -> None:
+    paper = ControllerConfig(strength=0.01, lowest=-0.01, highest=0.01, memory=0.0, anneal=0.0)
+    controller = BudgetController(0.35, paper)
+    assert controller.update(0.5) == pytest.approx(0.0015)
+    assert controller.update(0.25) == pytest.approx(-0.001)
+    assert controller.update(0.35) == pytest.approx(0.0)
+
+
+def test_the_running_cost_is_a_running_mean() -> None:
+    controller = BudgetController(0.5, ControllerConfig(strength=1, lowest=-1, highest=1, memory=0.7, anneal=0.0))
+    assert controller.update(1.0) == pytest.approx(0.5)
+    assert controller.update(0.5) == pytest.approx(0.7 * 1.0 + 0.3 * 0.5 - 0.5)
+    assert controller.running_cost == pytest.approx(0.85)
+
+
+def test_the_weight_is_clipped_on_both_sides() -> None:
+    controller = BudgetController(0.35, ControllerConfig(memory=0.0))
+    assert controller.update(1.0) == 4.0
+    assert controller.update(0.0) == -2.0
+    assert controller.update(0.36) == pytest.approx(1.0)
+
+
+def test_the_target_falls_in_a_straight_line_and_then_stays() -> None:
+    controller = BudgetController(0.4, ControllerConfig(anneal=0.5))
+    assert [controller.target_at(p) for p in (0.0, 0.25, 0.5, 1.0)] == pytest.approx([1.0, 0.7, 0.4, 0.4])
+
+
+def test_a_restored_controller_goes_on_with_the_same_numbers() -> None:
+    first, second = (BudgetController(0.3, ControllerConfig()) for _ in range(2))
+    first.update(0.9)
+    first.update(0.5)
+    second.restore(first.state())
+    assert second.update(0.4) == first.update(0.4)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"strength": 0}, {"lowest": 1.0}, {"highest": -1.0}, {"memory": 1.0}, {"anneal": 2.0}]
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(SanpError, match=next(iter(wrong))):
+        ControllerConfig(**wrong)

@@ -1,0 +1,119 @@
+"""Winograd's convolution in training against torch's own, value and both gradients, in double precision."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sanp.training.winograd import Winograd
+from sanp.training.winograd.library import usable
+
+pytestmark = pytest.mark.skipif(not usable(), reason="needs AVX2 with FMA and the native library")
+
+
+class Counted(Winograd):
+    """Counts the convolutions that torch still computes."""
+
+    left = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = super().__torch_function__(func, types, args, kwargs)
+        if func is torch.conv2d and (result.grad_fn is None or "_Convolution" not in names(result)):
+            self.left += 1
+        return result
+
+
+def names(result: Tensor) -> str:
+    """The functions that made a result, two steps back."""
+    steps = [result.grad_fn, *(step for step, _ in result.grad_fn.next_functions)] if result.grad_fn else []
+    return " ".join(type(step).__name__ for step in steps)
+
+
+def both(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Output and gradients by Winograd, and by torch in double precision."""
+    gradient = torch.randn(F.conv2d(x, weight, bias, padding=padding).shape)
+    found = []
+    for double in (False, True):
+        operands = [
+            None if a is None else a.detach().to(torch.float64 if double else a.dtype).requires_grad_()
+            for a in (x, weight, bias)
+        ]
+        if double:
+            y = F.conv2d(operands[0], operands[1], operands[2], padding=padding)
+        else:
+            with Counted() as mode:
+                y = F.conv2d(operands[0], operands[1], operands[2], padding=padding)
+            assert mode.left == 0
+        wanted = [a for a in operands if a is not None]
+        found.append([y.detach(), *torch.autograd.grad(y, wanted, gradient.to(y.dtype))])
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("samples", "channels", "out", "height", "width", "padding"),
+    [(3, 16, 16, 4, 4, 1), (2, 64, 32, 30, 30, 1), (5, 48, 80, 9, 14, 0), (7, 16, 48, 8, 8, 2), (1, 192, 192, 8, 8, 1)],
+)
+def test_output_and_gradients_are_those_of_the_convolution(
+    samples: int, channels: int, out: int, height: int, width: int, padding: int, threads: int
+) -> None:
+    torch.manual_seed(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        x = torch.randn(samples, channels, height, width).relu()
+        weight = torch.randn(out, channels, 3, 3) / (9 * channels) ** 0.5
+        ours, exact = both(x, weight, torch.randn(out), padding)
+    finally:
+        torch.set_num_threads(before)
+    for found, wanted in zip(ours, exact, strict=True):
+        assert found.shape == wanted.shape
+        assert (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+def test_the_layout_of_input_and_kernels_does_not_matter() -> None:
+    torch.manual_seed(1)
+    x, weight = torch.randn(2, 32, 12, 12), torch.randn(16, 32, 3, 3)
+    last = torch.channels_last
+    with Winograd():
+        plain = F.conv2d(x, weight, padding=1)
+        other = F.conv2d(x.to(memory_format=last), weight.to(memory_format=last), padding=1)
+    assert torch.equal(plain, other)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(16, 16, 3, stride=2, padding=1),
+        nn.Conv2d(16, 16, 3, dilation=2),
+        nn.Conv2d(16, 16, 3, groups=2),
+        nn.Conv2d(16, 16, 5),
+        nn.Conv2d(16, 16, (3, 1)),
+        nn.Conv2d(16, 16, 3, padding=(0, 1)),
+        nn.Conv2d(16, 16, 3, padding="same"),
+        nn.Conv2d(16, 24, 3),
+        nn.Conv2d(16, 16, 3, padding=3),
+        nn.Conv2d(16, 16, 3, dtype=torch.float64),
+    ],
+)
+def test_what_it_does_not_serve_is_left_to_torch(layer: nn.Conv2d) -> None:
+    x = torch.randn(2, 16, 9, 9, dtype=layer.weight.dtype)
+    with Counted() as mode:
+        y = layer(x)
+    assert mode.left == 1
+    assert torch.equal(y, layer(x))
+
+
+def test_small_maps_are_left_to_torch() -> None:
+    with Counted() as mode:
+        nn.Conv2d(16, 16, 3, padding=1)(torch.randn(2, 16, 2, 2))
+    assert mode.left == 1
+
+
+def test_the_same_twice_to_the_bit() -> None:
+    torch.manual_seed(2)
+    x = torch.randn(9, 32, 20, 20)
+    weight = torch.randn(32, 32, 3, 3, requires_grad=True)
+    with Winograd():
+        first, second = (torch.autograd.grad(F.conv2d(x, weight).square().sum(), weight)[0] for _ in range(2))
+    assert torch.equal(first, second)
