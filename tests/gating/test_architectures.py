@@ -89,7 +89,7 @@ def _poison(gated: sanp.GatedNetwork, decisions: dict[str, Tensor]) -> int:
     for layer in gated.cost.layers:
         module = modules.get(layer.name)
         if isinstance(module, nn.Conv2d) and layer.groups == 1 and f"{layer.name}:2" not in names:
-            (live,) = Liveness(gated.cost.topology.columns, [layer.inputs])(decisions)
+            (live,) = Liveness(gated.cost.topology.masks, [layer.inputs])(decisions)
             closed = live[0] == 0
             module.weight.data[:, closed] = 1e6
             count += int(closed.sum())

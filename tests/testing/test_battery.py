@@ -13,7 +13,7 @@ from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.testing import CHECKS, CheckError, check_network
 from sanp.testing.nonzero_count import count, nonzero_channels
 from sanp.testing.truth import check_cost_is_what_is_left
-from sanp.tracing.masks import Columns
+from sanp.tracing.masks import MaskTable
 from tests.networks.families import CLASSIFICATION, maker
 from tests.networks.parts import IMAGE, block, conv
 from tests.networks.strangers import STRANGERS
@@ -61,7 +61,7 @@ def chain() -> nn.Module:
 
 
 def test_a_cost_that_forgets_a_sparse_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Columns, "add_gate", lambda self, name, channels: torch.zeros(channels, dtype=torch.long))
+    monkeypatch.setattr(MaskTable, "add_gate", lambda self, name, channels: torch.zeros(channels, dtype=torch.long))
     with pytest.raises(CheckError, match="check_cost_is_what_is_left"):
         check_network(chain, IMAGE, checks=(check_cost_is_what_is_left,))
 

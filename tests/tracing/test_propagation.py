@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sanp.tracing.graph import Trace
 from sanp.tracing.masks import LIVE, ZERO
 from sanp.tracing.operator_call import constant_along, joined_along
 from sanp.tracing.operators import KEEP_ZERO
 from sanp.tracing.propagation import Propagation
-from sanp.tracing.tracer import Trace, trace
+from sanp.tracing.tracer import trace_forward
 from sanp.tracing.zero_rules import RULES
 from tests.networks.parts import Net, conv
 
@@ -32,13 +33,13 @@ def test_operators_that_are_said_to_keep_zero_do(name: str) -> None:
 
 
 def follow(forward: Any, **modules: Any) -> tuple[Propagation, Trace]:
-    """Runs a network whose convolution ``a`` has six gated channels, columns 2 to 7."""
-    seen = trace(Net(forward, a=conv(3, 6), **modules), torch.randn(2, 3, 4, 4))
+    """Runs a network whose convolution ``a`` has six gated channels, masks 2 to 7."""
+    seen = trace_forward(Net(forward, a=conv(3, 6), **modules), torch.randn(2, 3, 4, 4))
     network = Propagation(seen)
     for node in seen.nodes:
         network.run(node)
         if node.op == "convolution" and seen.calls[node.call].path == "a":
-            network.set_channels(node.outputs[0], network.columns.add_gate("a", 6))  # type: ignore[arg-type]
+            network.set_channels(node.outputs[0], network.masks.add_gate("a", 6))  # type: ignore[arg-type]
     return network, seen
 
 
@@ -102,7 +103,7 @@ def test_zero_channels_go_where_they_should(forward: Any, expected: list[int]) -
 
 def test_a_sum_over_channels_is_their_union_and_a_product_of_matrices_keeps_rows() -> None:
     network, seen = follow(lambda n, x: n.a(x).unflatten(1, (3, 2)).sum(2))
-    pairs = network.columns.blocks[1]
+    pairs = network.masks.blocks[1]
     assert not isinstance(pairs, str) and pairs.kind == "union"
     assert (pairs.left.tolist(), pairs.right.tolist()) == ([2, 4, 6], [3, 5, 7])
     assert network.channels(seen.outputs[0]).tolist() == [8, 9, 10]

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from sanp.core.errors import SanpError
 from sanp.core.modules import call_with, evaluating, tensors_in
-from sanp.tracing.tracer import ALIASED, WRITTEN, Trace, Value, trace
+from sanp.tracing.graph import ALIASED, WRITTEN, Trace, Value
+from sanp.tracing.tracer import trace_forward
 from tests.networks.parts import Found, Net, conv
 
 X = torch.randn(2, 3, 4, 4)
@@ -21,7 +22,7 @@ def ops(seen: Trace) -> list[str]:
 
 def test_nodes_are_what_ran_with_values_for_what_depends_on_the_input() -> None:
     net = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU())
-    seen = trace(net, X)
+    seen = trace_forward(net, X)
     assert ops(seen) == ["convolution", "relu"]
     first, second = seen.nodes
     assert first.args[0] == seen.inputs[0] and isinstance(first.args[1], Tensor)
@@ -32,7 +33,7 @@ def test_nodes_are_what_ran_with_values_for_what_depends_on_the_input() -> None:
 
 def test_module_calls_say_where_an_operator_ran() -> None:
     shared = nn.ReLU()
-    seen = trace(nn.Sequential(nn.Sequential(nn.Conv2d(3, 3, 1), shared), shared), X)
+    seen = trace_forward(nn.Sequential(nn.Sequential(nn.Conv2d(3, 3, 1), shared), shared), X)
     assert [call.path for call in seen.calls] == ["", "0", "0.0", "0.1", "0.1"]
     assert [seen.calls[node.call].path for node in seen.nodes] == ["0.0", "0.1", "0.1"]
     whole, inner = seen.calls[:2]
@@ -42,18 +43,18 @@ def test_module_calls_say_where_an_operator_ran() -> None:
 
 def test_what_does_not_depend_on_the_input_is_no_node() -> None:
     net = Net(lambda n, x: x + torch.ones(4).cumsum(0), a=nn.Identity())
-    assert ops(trace(net, X)) == ["add"]
+    assert ops(trace_forward(net, X)) == ["add"]
 
 
 def test_parameters_and_what_is_computed_from_them_are_known_as_learned() -> None:
     net = Net(lambda n, x: x * n.scale.exp() + torch.zeros(4), scale=nn.Parameter(torch.zeros(4)))
-    seen = trace(net, X)
+    seen = trace_forward(net, X)
     product, total = seen.nodes
     assert id(product.args[1]) in seen.learned and id(total.args[1]) not in seen.learned
 
 
 def test_an_in_place_operator_gives_a_new_value() -> None:
-    seen = trace(Net(lambda n, x: F.relu_(x * 2) + 1, a=nn.Identity()), X)
+    seen = trace_forward(Net(lambda n, x: F.relu_(x * 2) + 1, a=nn.Identity()), X)
     assert ops(seen) == ["mul", "relu_", "add"]
     assert seen.nodes[2].args[0] == seen.nodes[1].outputs[0] != seen.nodes[0].outputs[0]
 
@@ -64,7 +65,7 @@ def test_a_tensor_written_through_a_view_is_another_when_next_used() -> None:
         y[:, 0].zero_()
         return y + 1
 
-    seen = trace(Net(forward, a=nn.Identity()), X)
+    seen = trace_forward(Net(forward, a=nn.Identity()), X)
     assert ops(seen) == ["mul", "select", "zero_", WRITTEN, "add"]
     after = seen.nodes[3]
     assert after.args == (seen.nodes[0].outputs[0], seen.nodes[2].outputs[0])
@@ -78,14 +79,14 @@ def test_a_constant_that_is_written_with_features_is_one_no_longer() -> None:
         out[:, :3] = x
         return out + 1
 
-    seen = trace(Net(forward, a=nn.Identity()), X)
+    seen = trace_forward(Net(forward, a=nn.Identity()), X)
     assert ops(seen) == ["copy_", WRITTEN, "add"]
     before, written = seen.nodes[1].args
     assert isinstance(before, Tensor) and isinstance(written, Value)
 
 
 def test_a_tensor_that_came_about_unseen_is_unknown_not_a_constant() -> None:
-    seen = trace(Net(lambda n, x: torch.from_numpy((x * 2).numpy()) + 1, a=nn.Identity()), X)
+    seen = trace_forward(Net(lambda n, x: torch.from_numpy((x * 2).numpy()) + 1, a=nn.Identity()), X)
     assert ALIASED in ops(seen) and isinstance(seen.nodes[-1].args[0], Value)
 
 
@@ -93,7 +94,7 @@ def test_modes_are_put_back_and_the_forward_runs_in_evaluation_mode() -> None:
     seen_modes = []
     net = Net(lambda n, x: seen_modes.append(n.training) or n.drop(x), drop=nn.Dropout())
     net.drop.eval()
-    trace(net, X)
+    trace_forward(net, X)
     assert seen_modes == [False] and net.training and not net.drop.training
     with pytest.raises(RuntimeError), evaluating(net):
         raise RuntimeError
@@ -113,10 +114,10 @@ def test_an_example_is_an_argument_several_or_keywords(example: Any, given: tupl
 def test_tensors_are_found_in_nested_structures_and_objects() -> None:
     a, b, c = torch.zeros(1), torch.zeros(2), torch.zeros(3)
     assert [len(t) for t in tensors_in({"x": [a, Found(logits=b, features=[c])], "y": 3})] == [1, 2, 3]
-    seen = trace(Net(lambda n, x: Found(logits=n.a(x), features=[x]), a=conv(3, 2)), X)
+    seen = trace_forward(Net(lambda n, x: Found(logits=n.a(x), features=[x]), a=conv(3, 2)), X)
     assert seen.outputs == (seen.nodes[0].outputs[0], seen.inputs[0])
 
 
 def test_a_network_that_does_not_run_says_what_it_was_given() -> None:
     with pytest.raises(SanpError, match=r"Sequential does not run on the example_input of shape \(2, 3, 4, 4\)"):
-        trace(nn.Sequential(nn.Linear(5, 5)), X)
+        trace_forward(nn.Sequential(nn.Linear(5, 5)), X)

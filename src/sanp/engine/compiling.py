@@ -23,7 +23,7 @@ from sanp.engine.lowering.segments import Segment, cut
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.plan import Plan, PlanRow
 from sanp.engine.tune import tune
-from sanp.tracing.tracer import Node, trace
+from sanp.tracing.tracer import Node, trace_forward
 
 _BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
 _TUNED = 4  # samples at most that algorithms are timed with
@@ -96,7 +96,7 @@ class _Builder:
             raise SanpError("example_input has no samples: give at least one")
         self.apart = all(leaf.dim() and len(leaf) == len(self.given[0]) for leaf in self.given)  # a row for each sample
         traced = _repeated(example, _BATCH) if self.apart else example
-        self.seen, self.leaves = trace(reference, traced), tensors_in(traced)
+        self.seen, self.leaves = trace_forward(reference, traced), tensors_in(traced)
         with torch.no_grad():
             self.expected, self.structure = tree_flatten(call_with(reference, example))
 
@@ -115,7 +115,7 @@ class _Builder:
         if all(lowering is None for _, lowering in segments):
             raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         if any(lowering is None for _, lowering in segments):
-            more = trace(self.reference, _repeated(self.example, _BATCH + 1))
+            more = trace_forward(self.reference, _repeated(self.example, _BATCH + 1))
             self.sized = for_any_batch(self.seen.nodes, more.nodes, _BATCH, _BATCH + 1)
         for winograd in (True, False):
             try:

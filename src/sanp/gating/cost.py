@@ -113,7 +113,7 @@ class _Sides:
         self._gated = [bool((side != LIVE).any()) for side in both]
         self._widths = [len(side) for side in both]
         self._liveness = Liveness(
-            topology.columns, [side for side, gated in zip(both, self._gated, strict=True) if gated]
+            topology.masks, [side for side, gated in zip(both, self._gated, strict=True) if gated]
         )
 
     def live(self, decisions: Decisions) -> dict[str, tuple[Tensor, Tensor]]:

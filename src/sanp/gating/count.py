@@ -10,14 +10,15 @@ from sanp.core.errors import SanpError
 from sanp.core.modules import tensors_in
 from sanp.gating.cost import CostModel
 from sanp.gating.sites import find_sites
+from sanp.tracing.graph import Trace, Value
 from sanp.tracing.topology import build_topology
-from sanp.tracing.tracer import Trace, Value, trace
+from sanp.tracing.tracer import trace_forward
 
 
 def ungated_cost(net: nn.Module, example_input: Any) -> CostModel:
     """The cost model of a network as it is, without any gate."""
-    seen, _ = trace_batch(net, example_input)
-    return CostModel(build_topology(seen, find_sites(seen, set(), shortcuts=True).names, {}))
+    trace, _ = trace_batch(net, example_input)
+    return CostModel(build_topology(trace, find_sites(trace, set(), shortcuts=True).names, {}))
 
 
 def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
@@ -36,24 +37,24 @@ def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
             example,
         )
         try:
-            seen = trace(net, twice)
-            if not _one_by_one(seen):
-                return seen, twice
+            trace = trace_forward(net, twice)
+            if not _one_by_one(trace):
+                return trace, twice
         except SanpError:
             pass  # made for batches of one
-    seen = trace(net, example)
-    if first is not None and _one_by_one(seen):
+    trace = trace_forward(net, example)
+    if first is not None and _one_by_one(trace):
         rows = len(first)
         single = tree_map(
             lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == rows else leaf, example
         )
-        return trace(net, single), single
-    return seen, example
+        return trace_forward(net, single), single
+    return trace, example
 
 
-def _one_by_one(seen: Trace) -> bool:
+def _one_by_one(trace: Trace) -> bool:
     """The first convolution reads one row of several."""
-    read = (node.args[0] for node in seen.nodes if node.op == "convolution")
+    read = (node.args[0] for node in trace.nodes if node.op == "convolution")
     first = next((value for value in read if isinstance(value, Value)), None)
-    shape = seen.shapes[seen.inputs[0].index]
-    return first is not None and len(shape) > 1 and shape[0] > 1 == seen.shapes[first.index][0]
+    shape = trace.shapes[trace.inputs[0].index]
+    return first is not None and len(shape) > 1 and shape[0] > 1 == trace.shapes[first.index][0]

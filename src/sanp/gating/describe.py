@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from sanp.gating.cost import dense_flops
 from sanp.gating.flops import human
-from sanp.tracing.masks import LIVE, Block, Columns
+from sanp.tracing.masks import LIVE, Block, MaskTable
 from sanp.tracing.topology import Layer
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ def table(network: "GatedNetwork") -> str:
             layer.name, ""
         )
         channels = f"{layer.in_channels} > {layer.out_channels}" + (f" / {layer.groups}" if layer.groups > 1 else "")
-        rows.append(
-            (layer.name, channels, human(dense_flops(layer)), gate, fed_by(layer, network.cost.topology.columns))
-        )
+        rows.append((layer.name, channels, human(dense_flops(layer)), gate, fed_by(layer, network.cost.topology.masks)))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     dense, floor = human(network.dense_flops), human(network.cost.floor_flops)
@@ -33,15 +31,15 @@ def table(network: "GatedNetwork") -> str:
     return "\n".join([total, *lines, *note])
 
 
-def fed_by(layer: Layer, columns: Columns) -> str:
+def fed_by(layer: Layer, masks: MaskTable) -> str:
     """The names of the gates that decide which inputs of a layer are live."""
-    wanted = {int(column) for column in layer.inputs if column != LIVE}
+    wanted = {int(mask) for mask in layer.inputs if mask != LIVE}
     names: dict[str, None] = {}
-    first = columns.width
-    for block in reversed(columns.blocks):
-        size = columns.gates[block][1] if isinstance(block, str) else len(block.left)
+    first = masks.width
+    for block in reversed(masks.blocks):
+        size = masks.gates[block][1] if isinstance(block, str) else len(block.left)
         first -= size
-        mine = {column - first for column in wanted if first <= column < first + size}
+        mine = {mask - first for mask in wanted if first <= mask < first + size}
         if mine and isinstance(block, str):
             names[block] = None
         elif mine and isinstance(block, Block):

@@ -14,13 +14,14 @@ from sanp.core.errors import SanpError, unknown_name
 from sanp.core.modules import unwrapped
 from sanp.gating.count import trace_batch
 from sanp.gating.network import GatedNetwork, Origin
-from sanp.gating.sites import FUNCTIONAL, Sites, find_sites, module_path
+from sanp.gating.sites import FUNCTIONAL, Sites, find_sites
 from sanp.gating.verify import check_unchanged
 from sanp.spm.gated_conv import FollowingConv, GatedConv, MovedNorm
 from sanp.spm.module import SPM, SPMConfig, build_spm
+from sanp.tracing.graph import Trace
 from sanp.tracing.masks import OpenChannels
-from sanp.tracing.topology import Topology, build_topology
-from sanp.tracing.tracer import Trace, trace
+from sanp.tracing.topology import Topology, build_topology, module_path
+from sanp.tracing.tracer import trace_forward
 
 MakeSPM = Callable[[int, int, SPMConfig], SPM]
 """Input channels, output channels and settings to an SPM; a method may give its own."""
@@ -56,19 +57,19 @@ def gate(
         raise SanpError("this network is gated already: give the original, or use the gated one as it is")
     spm = spm or SPMConfig()
     if any(map(is_lazy, [*net.parameters(), *net.buffers()])):
-        trace(net, example_input)  # its first forward, which gives lazy layers their shapes
+        trace_forward(net, example_input)  # its first forward, which gives lazy layers their shapes
     net = copy_of(net)
     if not any(True for _ in net.children()):
         net = nn.Sequential(net)  # a single layer: its gated form needs a place to stand
-    seen, example = trace_batch(net, example_input)
-    sites = find_sites(seen, _skipped_by_name(net, skip), shortcuts)
+    trace, example = trace_batch(net, example_input)
+    sites = find_sites(trace, _skipped_by_name(net, skip), shortcuts)
     if not sites.convolutions:
         raise SanpError(f"{type(net).__name__} ran no convolution on the example: there is nothing to gate")
-    topology = _topology(seen, sites)
-    skipped = sites.reasons | _never_ran(net, seen)
+    topology = _topology(trace, sites)
+    skipped = sites.reasons | _never_ran(net, trace)
     _insert(net, sites, topology, lambda inputs, outputs: make_spm(inputs, outputs, spm))
     gated = GatedNetwork(net, topology, skipped, _origin(example_input, spm, tuple(skip), shortcuts))
-    check_unchanged(gated, example, seen.result)
+    check_unchanged(gated, example, trace.result)
     return gated
 
 
@@ -96,16 +97,16 @@ def _skipped_by_name(net: nn.Module, patterns: Sequence[str]) -> set[str]:
     return found
 
 
-def _never_ran(net: nn.Module, seen: Trace) -> dict[str, str]:
+def _never_ran(net: nn.Module, trace: Trace) -> dict[str, str]:
     """Convolutions that the example left out, such as an auxiliary head that only training uses."""
-    ran = {call.path for call in seen.calls}
+    ran = {call.path for call in trace.calls}
     return {path: NOT_RUN for path, module in net.named_modules() if isinstance(module, _ConvNd) and path not in ran}
 
 
-def _topology(seen: Trace, sites: Sites) -> Topology:
+def _topology(trace: Trace, sites: Sites) -> Topology:
     """Which gates feed which convolution; layers whose rows are not the samples of the batch lose their place."""
     while True:
-        topology = build_topology(seen, sites.names, sites.places)
+        topology = build_topology(trace, sites.names, sites.places)
         placed = {site.name for site in sites.places.values()}
         mixed = {layer.name for layer in topology.layers if layer.role == "dense"} & placed
         if not mixed:
@@ -128,7 +129,7 @@ def _insert(net: nn.Module, sites: Sites, topology: Topology, make_spm: Callable
         if layer.role == "gated":
             gated = GatedConv(path, modules[path], norm, make_spm(layer.in_channels, layer.out_channels))
         else:
-            gated = FollowingConv(path, modules[path], norm, OpenChannels(topology.columns, layer.outputs))
+            gated = FollowingConv(path, modules[path], norm, OpenChannels(topology.masks, layer.outputs))
         gated.norm_outside = norm_path == FUNCTIONAL
         _device_and_mode(gated, modules[path])
         instead[modules[path]] = gated

@@ -17,7 +17,7 @@ from sanp.gating.thresholds import move_thresholds
 from sanp.spm.gated_conv import FollowingConv, GatedConv, ScaleAfterNorm
 from sanp.spm.module import SPMConfig, closing_rate
 from sanp.spm.recording import forward_of, keep_for_backward
-from sanp.tracing.topology import Topology
+from sanp.tracing.topology import Topology, module_path
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class GatedNetwork(nn.Module):
         """FLOPs of one image that the SPMs add."""
         layers = self.layers
         return sum(
-            predictor_flops(layer.in_positions, layer.in_channels, layers[name.partition(":")[0]].spm.flops)
+            predictor_flops(layer.in_positions, layer.in_channels, layers[module_path(name)].spm.flops)
             for name, layer in self.cost.gates.items()
         )
 

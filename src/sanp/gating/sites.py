@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from sanp.tracing.graph import ModuleCall, Node, Trace, Value
 from sanp.tracing.operators import KEEP_ZERO
-from sanp.tracing.topology import Site, is_linear
-from sanp.tracing.tracer import ModuleCall, Node, Trace, Value
+from sanp.tracing.topology import Site, is_linear, module_path
 
 BATCH_NORM = set(
     (
@@ -50,18 +50,13 @@ class Sites:
                 self.reasons[site.name] = reason
 
 
-def module_path(name: str) -> str:
-    """The module of a layer's name: a second call is named ``path:2``."""
-    return name.partition(":")[0]
-
-
-def find_sites(seen: Trace, skip: set[str], shortcuts: bool) -> Sites:
+def find_sites(trace: Trace, skip: set[str], shortcuts: bool) -> Sites:
     """Looks at every convolution of a trace; ``skip`` holds module paths."""
-    finder = _Finder(seen, skip, shortcuts)
-    for index, node in enumerate(seen.nodes):
+    finder = _Finder(trace, skip, shortcuts)
+    for index, node in enumerate(trace.nodes):
         is_conv = node.op == "convolution" and isinstance(node.args[0], Value)
         if is_conv or is_linear(node):
-            finder.name(index, seen.calls[node.call].path or FORWARD)
+            finder.name(index, trace.calls[node.call].path or FORWARD)
         if is_conv:
             finder.place(index, node)
     finder.settle_norms()
@@ -71,10 +66,10 @@ def find_sites(seen: Trace, skip: set[str], shortcuts: bool) -> Sites:
 class _Finder:
     """Fills in the sites of one trace."""
 
-    def __init__(self, seen: Trace, skip: set[str], shortcuts: bool) -> None:
-        self.seen, self.skip, self.shortcuts = seen, skip, shortcuts
-        self.consumers = seen.consumers()
-        self.calls_of = Counter(call.path for call in seen.calls)
+    def __init__(self, trace: Trace, skip: set[str], shortcuts: bool) -> None:
+        self.trace, self.skip, self.shortcuts = trace, skip, shortcuts
+        self.consumers = trace.consumers()
+        self.calls_of = Counter(call.path for call in trace.calls)
         self.sites = Sites()
         self._named: Counter[str] = Counter()
 
@@ -85,7 +80,7 @@ class _Finder:
 
     def place(self, index: int, node: Node) -> None:
         """Notes where the gate of a convolution can stand, or why it cannot have one."""
-        call, name = self.seen.calls[node.call], self.sites.names[index]
+        call, name = self.trace.calls[node.call], self.sites.names[index]
         reason = self._obstacle(node, call)
         if reason is not None:
             self.sites.reasons[name] = reason
@@ -105,9 +100,9 @@ class _Finder:
             return "the convolution is called inside a larger module, not as a module of its own"
         if not call.is_plain:
             return "its module takes or gives more than one tensor"
-        if sum(self.seen.nodes[i].op == "convolution" for i in range(call.first_node, call.end_node)) != 1:
+        if sum(self.trace.nodes[i].op == "convolution" for i in range(call.first_node, call.end_node)) != 1:
             return "its module runs several convolutions"
-        before, after = (self.seen.shapes[value.index] for value in (call.inputs[0], call.outputs[0]))
+        before, after = (self.trace.shapes[value.index] for value in (call.inputs[0], call.outputs[0]))
         if before[0] != after[0] or len(before) < 3:
             return "its module takes no batch of feature maps"
         if not self.shortcuts and self._is_shortcut(node, call):
@@ -116,22 +111,22 @@ class _Finder:
 
     def _norm_after(self, value: Value) -> ModuleCall | None:
         """The call of a batch norm module that alone reads the value, if there is one."""
-        readers = [self.seen.nodes[i] for i in self.consumers.get(value, ())]
+        readers = [self.trace.nodes[i] for i in self.consumers.get(value, ())]
         calls = {node.call for node in readers}
-        if len(calls) != 1 or value in self.seen.outputs:
+        if len(calls) != 1 or value in self.trace.outputs:
             return None
-        call = self.seen.calls[calls.pop()]
+        call = self.trace.calls[calls.pop()]
         alone = call.inputs == (value,) and len(call.outputs) == 1 and call.parent >= 0 and call.is_plain
         known = isinstance(call.module, _BatchNorm | _InstanceNorm)
         return call if alone and (known or self._is_norm(call)) else None
 
     def _is_norm(self, call: ModuleCall) -> bool:
         """Someone's own batch norm: channels stay apart, and each has constants of its own; it may end in a ReLU."""
-        nodes = self.seen.nodes[call.first_node : call.end_node]
+        nodes = self.trace.nodes[call.first_node : call.end_node]
         apart = all(_kind(node) in BATCH_NORM | KEEP_ZERO | AFFINE and len(node.inputs()) == 1 for node in nodes)
         if not apart or not nodes:
             return False
-        channels = self.seen.shapes[call.outputs[0].index][1]
+        channels = self.trace.shapes[call.outputs[0].index][1]
         constants = [part for node in nodes if _kind(node) in AFFINE for part in node.args if isinstance(part, Tensor)]
         return any(_kind(node) in BATCH_NORM for node in nodes) or any(
             constant.numel() == channels > 1 for constant in constants
@@ -139,8 +134,8 @@ class _Finder:
 
     def _functional_norm_after(self, value: Value) -> Value | None:
         """What a batch norm that is no module makes of the value, if that alone reads it."""
-        readers = [self.seen.nodes[i] for i in self.consumers.get(value, ())]
-        if len(readers) != 1 or value in self.seen.outputs or readers[0].args[0] != value:
+        readers = [self.trace.nodes[i] for i in self.consumers.get(value, ())]
+        if len(readers) != 1 or value in self.trace.outputs or readers[0].args[0] != value:
             return None
         return readers[0].outputs[0] if _kind(readers[0]) in BATCH_NORM else None
 
@@ -160,11 +155,11 @@ class _Finder:
             together = norm in (None, FUNCTIONAL) or self.calls_of[norm] == self.calls_of[path]
             if len(found[path]) == 1 and together:
                 continue
-            out = self.seen.nodes[index].outputs[0]
+            out = self.trace.nodes[index].outputs[0]
             assert out is not None
             self.sites.places[index] = Site(site.name, out, site.may_follow)
             self.sites.norms[site.name] = None
 
 
 def _kind(node: Node) -> str:
-    return node.op.removesuffix("_")
+    return node.base_op

@@ -22,7 +22,7 @@ from sanp.methods.cutting.cutting import Cutting
 from sanp.methods.cutting.ranking import below, least_of_each_layer, owned, ranked
 from sanp.methods.parts.retrain import epochs_in_parts, plain_stage
 from sanp.spm.recording import Gates, forward_of, note
-from sanp.tracing.tracer import trace
+from sanp.tracing.tracer import trace_forward
 from sanp.training.fitting import Stages
 from sanp.training.optimizers import flat, tuned
 from sanp.training.stage import Stage
@@ -117,9 +117,9 @@ class CodedNetwork(nn.Module):
 
 def _output_shapes(net: nn.Module, paths: list[str], example: Tensor) -> dict[str, torch.Size]:
     """The shape of what each of these modules puts out."""
-    seen = trace(net, example)
-    calls = {call.path: call for call in seen.calls}
-    return {path: seen.shapes[calls[path].outputs[0].index] for path in paths}
+    trace = trace_forward(net, example)
+    calls = {call.path: call for call in trace.calls}
+    return {path: trace.shapes[calls[path].outputs[0].index] for path in paths}
 
 
 def _put(net: nn.Module, path: str, module: nn.Module) -> None:

@@ -19,6 +19,7 @@ from sanp.methods.parts.bisection import check_reach, find_level
 from sanp.methods.parts.pixel_gate import PixelGatedNetwork
 from sanp.methods.parts.retrain import epochs_in_parts, finish_norms, share_of
 from sanp.spm.recording import record
+from sanp.tracing.topology import module_path
 from sanp.training.controller import BudgetController
 from sanp.training.fitting import Stages
 from sanp.training.optimizers import schedule, sgd, tuned
@@ -127,7 +128,7 @@ class CG:
 def base_share(network: PixelGatedNetwork) -> float:
     """The cost with every gate off, as a share of the dense FLOPs."""
     off = {layer.name: torch.zeros(1, layer.out_channels) for layer in network.cost.layers}
-    gated = {name: zeros for name, zeros in off.items() if name.partition(":")[0] in network.cost.base}
+    gated = {name: zeros for name, zeros in off.items() if module_path(name) in network.cost.base}
     return float(network.cost.per_sample(gated)) / network.cost.dense_flops
 
 

@@ -21,6 +21,7 @@ from sanp.methods.parts.q_learning import ChoosingSPM, Episode, choice_stage, ta
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.spm.module import SPMConfig
 from sanp.spm.saliency import descriptor
+from sanp.tracing.topology import module_path
 from sanp.training.finish import finish
 from sanp.training.stage import Stage
 from sanp.training.task import Task
@@ -116,7 +117,7 @@ class RNP(GatingMethod):
 
     def prepare(self, gated: GatedNetwork) -> None:
         """The agent's memory begins at the first layer and ends at the last."""
-        layers = [gated.layers[name.partition(":")[0]].spm.saliency for name in gated.cost.gates]
+        layers = [gated.layers[module_path(name)].spm.saliency for name in gated.cost.gates]
         if layers:
             layers[0].first = layers[-1].last = True  # type: ignore[assignment]
 

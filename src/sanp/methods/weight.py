@@ -45,7 +45,7 @@ class SparseNetwork(nn.Module):
         self.method = "weight"
         self.input_shape = tuple(example.shape)
         self.dense: CostModel = ungated_cost(net, example)
-        paths = dict.fromkeys(layer.name.partition(":")[0] for layer in self.dense.layers)
+        paths = dict.fromkeys(layer.path for layer in self.dense.layers)
         found = {path: net.get_submodule(path)._parameters.get("weight") for path in paths}
         self.weights = {path: weight for path, weight in found.items() if weight is not None and weight.dim() > 2}
         for weight in self.weights.values():
@@ -69,7 +69,7 @@ class SparseNetwork(nn.Module):
     def cost_with(self, kept: Mapping[str, Tensor]) -> FixedCost:
         """The cost if only these weights were not zero."""
         live = {path: mask.flatten(1).sum(1) for path, mask in kept.items()}  # (C_out,)
-        own = {layer.name: live.get(layer.name.partition(":")[0]) for layer in self.dense.layers}
+        own = {layer.name: live.get(layer.path) for layer in self.dense.layers}
         positions = {layer.name: layer.positions for layer in self.dense.layers}
         flops = {name: nonzero_flops(positions[name], count) for name, count in own.items() if count is not None}
         opened = {name: (count > 0).double() for name, count in own.items() if count is not None}

@@ -47,6 +47,11 @@ class Node:
     outputs: tuple[Value | None, ...]
     func: Any = field(repr=False)
 
+    @property
+    def base_op(self) -> str:
+        """The operator's name without the underscore of its in-place form."""
+        return self.op.removesuffix("_")
+
     def inputs(self) -> list[Value]:
         """The values among the arguments."""
         return [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]

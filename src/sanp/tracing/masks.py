@@ -1,7 +1,7 @@
-"""Which channels are live, as boolean columns over the gates: union for addition, intersection for multiplication.
+"""Symbolic masks: every channel has the id of a boolean expression over the gates that says when it is live.
 
-A column is a number: 0 is always live, 1 is always zero, then one column for each channel of each gate, then the
-columns that additions and multiplications made of others. A tensor of columns says of every channel when it is zero.
+Id 0 is always live, id 1 always zero. Then come one id for each channel of each gate, and one for each expression that
+operators made of others: OR after an addition (a sum is zero where both operands are), AND after a product.
 """
 
 from bisect import bisect_right
@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 LIVE, ZERO = 0, 1
+_PAIR = 1 << 31
+"""two ids below this are one whole number of 64 bits, so that torch.unique finds the pairs that differ"""
 
 
 @dataclass(frozen=True)
 class Block:
-    """New columns from pairs of older ones: live if either is (union), or only if both are (intersection)."""
+    """New mask ids from pairs of older ones: live if either is (union), or only if both are (intersection)."""
 
     kind: Literal["union", "intersection"]
     left: Tensor
@@ -25,18 +27,19 @@ class Block:
 
 
 @dataclass
-class Columns:
-    """All columns of a network: what each gate's channels are called, and how the others derive from them."""
+class MaskTable:
+    """All mask ids of a network: those of each gate's channels, and how the others derive from them."""
 
     gates: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """name of a gated layer to its first column and its number of channels"""
+    """name of a gated layer to its first mask id and its number of channels"""
     blocks: list[Block | str] = field(default_factory=list)
-    """in order of their columns: a gate's name, or how a block of new columns derives from older ones"""
+    """in order of their ids: a gate's name, or how a block of new ids derives from older ones"""
     width: int = 2
+    """how many ids there are"""
     _known: dict[tuple[str, int, int], int] = field(default_factory=dict, repr=False)
 
     def add_gate(self, name: str, channels: int) -> Tensor:
-        """Columns for a new gate's channels."""
+        """Ids for a new gate's channels."""
         first = self.width
         self.gates[name] = (first, channels)
         self.blocks.append(name)
@@ -44,11 +47,11 @@ class Columns:
         return torch.arange(first, self.width)
 
     def union(self, left: Tensor, right: Tensor) -> Tensor:
-        """Columns of a sum: zero only where both operands are. The shapes broadcast."""
+        """Ids for a sum: zero only where both operands are. The shapes broadcast."""
         return self._combine("union", left, right, neutral=ZERO, absorbing=LIVE)
 
     def intersection(self, left: Tensor, right: Tensor) -> Tensor:
-        """Columns of a product: zero where either factor is. The shapes broadcast."""
+        """Ids for a product: zero where either factor is. The shapes broadcast."""
         return self._combine("intersection", left, right, neutral=LIVE, absorbing=ZERO)
 
     def _combine(
@@ -57,12 +60,12 @@ class Columns:
         left, right = torch.broadcast_tensors(left, right)
         small_left, small_right = _unrepeated(left, right)
         low, high = torch.minimum(small_left, small_right), torch.maximum(small_left, small_right)
-        code = low.long() * (1 << 31) + high.long()
+        code = low.long() * _PAIR + high.long()
         pairs, where = torch.unique(code, return_inverse=True)
         made: list[int] = []
         new_pairs: list[tuple[int, int]] = []
         for pair in pairs.tolist():
-            a, b = divmod(pair, 1 << 31)
+            a, b = divmod(pair, _PAIR)
             if absorbing in (a, b):
                 made.append(absorbing)
             elif a == b or neutral in (a, b):
@@ -80,7 +83,7 @@ class Columns:
         return torch.tensor(made, dtype=left.dtype)[where].expand(left.shape)
 
     def block_starts(self) -> list[int]:
-        """The first column of each block, after the two fixed ones."""
+        """The first id of each block, after the two fixed ones."""
         starts, first = [], 2
         for block in self.blocks:
             starts.append(first)
@@ -89,7 +92,7 @@ class Columns:
 
 
 def _unrepeated(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Both without the dimensions along which both merely repeat: a map's columns are mostly the same everywhere."""
+    """Both with size 1 in the dimensions along which both are expanded: ids are mostly the same all over a map."""
     for dim in range(left.dim()):
         if left.stride(dim) == 0 and right.stride(dim) == 0 and left.shape[dim] > 1:
             left, right = left.narrow(dim, 0, 1), right.narrow(dim, 0, 1)
@@ -98,7 +101,7 @@ def _unrepeated(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class _Gather:
-    """Some columns as a choice from a few blocks; ``order`` is None where it is those blocks one after another."""
+    """Picks some ids' values out of those of a few blocks; ``order`` None takes the blocks as they are."""
 
     blocks: tuple[int, ...]
     order: Tensor | None
@@ -106,30 +109,30 @@ class _Gather:
     def __call__(self, values: Mapping[int, Tensor]) -> Tensor:
         parts = [values[block] for block in self.blocks]
         if len(parts) > 1:  # shape, not len: torch.export keeps a batch of any size only so
-            (rows,) = torch.broadcast_shapes(*(part.shape[:1] for part in parts))
-            parts = [torch.cat([part.expand(rows, -1) for part in parts], 1)]
+            (samples,) = torch.broadcast_shapes(*(part.shape[:1] for part in parts))
+            parts = [torch.cat([part.expand(samples, -1) for part in parts], 1)]
         (whole,) = parts
         return whole if self.order is None else whole[:, self.order.to(whole.device)]
 
 
 _FIXED = -1
-"""The block of the two fixed columns."""
+"""the block of the two fixed ids"""
 
 
 class Liveness:
-    """Evaluates the wanted columns for each sample from the gates' decisions, and no others.
+    """Evaluates the masks of some ids for each sample from the gates' decisions.
 
     This runs at every training step: which blocks are needed, and where in them, is found once.
     """
 
-    def __init__(self, columns: Columns, wanted: Sequence[Tensor]) -> None:
-        self._columns = columns
-        self._starts = columns.block_starts()
+    def __init__(self, masks: MaskTable, wanted: Sequence[Tensor]) -> None:
+        self._masks = masks
+        self._starts = masks.block_starts()
         self._wanted = [self._gather(which) for which in wanted]
         self._sides: dict[int, tuple[_Gather, _Gather]] = {}
         needed = {block for gather in self._wanted for block in gather.blocks}
-        for index in range(len(columns.blocks) - 1, -1, -1):
-            block = columns.blocks[index]
+        for index in range(len(masks.blocks) - 1, -1, -1):
+            block = masks.blocks[index]
             if index in needed and isinstance(block, Block):
                 self._sides[index] = self._gather(block.left), self._gather(block.right)
                 needed.update(self._sides[index][0].blocks, self._sides[index][1].blocks)
@@ -153,28 +156,28 @@ class Liveness:
         return [gather(values) for gather in self._wanted]
 
     def _block(self, index: int) -> Block | str | None:
-        return None if index == _FIXED else self._columns.blocks[index]
+        return None if index == _FIXED else self._masks.blocks[index]
 
     def _gather(self, which: Tensor) -> _Gather:
         numbers = which.tolist()
-        block_of = [bisect_right(self._starts, column) - 1 for column in numbers]  # _FIXED before the first
+        block_of = [bisect_right(self._starts, mask) - 1 for mask in numbers]  # _FIXED before the first
         blocks = tuple(dict.fromkeys(block_of))
-        ends = [*self._starts, self._columns.width]
+        ends = [*self._starts, self._masks.width]
         before, offsets = 0, {}
         for block in blocks:
             first = 0 if block == _FIXED else self._starts[block]
             offsets[block] = before - first
             before += ends[block + 1] - first
-        order = [column + offsets[block] for column, block in zip(numbers, block_of, strict=True)]
+        order = [mask + offsets[block] for mask, block in zip(numbers, block_of, strict=True)]
         return _Gather(blocks, None if order == list(range(before)) else torch.tensor(order, dtype=torch.long))
 
 
 class OpenChannels:
     """The live channels of one tensor, from the gates of a forward; what a depthwise convolution follows."""
 
-    def __init__(self, columns: Columns, which: Tensor) -> None:
-        self._liveness = Liveness(columns, [which])
-        self.gates = {name: columns.gates[name][1] for name in self._liveness.gates}
+    def __init__(self, masks: MaskTable, which: Tensor) -> None:
+        self._liveness = Liveness(masks, [which])
+        self.gates = {name: masks.gates[name][1] for name in self._liveness.gates}
         """the gates that decide, with their number of channels"""
 
     def __call__(self, applied: Mapping[str, Tensor]) -> Tensor:

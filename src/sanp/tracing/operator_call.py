@@ -1,4 +1,4 @@
-"""One operator call as a rule sees it: columns (liveness.py) instead of numbers, and what is the same along them."""
+"""An operator call with its arguments replaced by mask ids, and two helpers that reduce ids along dimensions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,17 +8,20 @@ import torch
 from torch import Tensor
 
 from sanp.tracing.graph import Node
-from sanp.tracing.masks import ZERO, Columns
+from sanp.tracing.masks import ZERO, MaskTable
 
 
 @dataclass(frozen=True)
-class Step:
-    """An operator call as a rule sees it: the columns of its arguments, and where new columns are made."""
+class OperatorCall:
+    """An operator call as a rule sees it."""
 
     node: Node
     of: Callable[[Any], Tensor]
-    columns: Columns
+    """an argument to the mask id of each of its elements"""
+    masks: MaskTable
+    """where new ids are made"""
     shapes: Sequence[torch.Size]
+    """of every value of the trace"""
 
     @property
     def shape(self) -> torch.Size:
@@ -33,23 +36,23 @@ class Step:
         return args[position] if len(args) > position else self.node.kwargs.get(name, default)
 
 
-def constant_along(columns: Tensor, dims: list[int]) -> Tensor | None:
-    """The columns without these dimensions, if they are the same all along them; else None."""
-    for dim in sorted((dim % columns.dim() for dim in dims), reverse=True):
-        head = columns.narrow(dim, 0, 1)
-        if columns.stride(dim) != 0 and not bool((columns == head).all()):
+def constant_along(masks: Tensor, dims: list[int]) -> Tensor | None:
+    """The masks without these dimensions, if they are the same all along them; else None."""
+    for dim in sorted((dim % masks.dim() for dim in dims), reverse=True):
+        head = masks.narrow(dim, 0, 1)
+        if masks.stride(dim) != 0 and not bool((masks == head).all()):
             return None
-        columns = head.squeeze(dim)
-    return columns
+        masks = head.squeeze(dim)
+    return masks
 
 
-def joined_along(columns: Tensor, dims: list[int]) -> Tensor | None:
+def joined_along(masks: Tensor, dims: list[int]) -> Tensor | None:
     """As :func:`constant_along`, where zeros between do not count: a border of zeros makes no channel live."""
-    for dim in sorted((dim % columns.dim() for dim in dims), reverse=True):
-        head = columns.narrow(dim, 0, 1)
-        if columns.stride(dim) != 0 and not bool((columns == head).all()):
-            head = columns.amax(dim, keepdim=True)
-            if not bool(((columns == head) | (columns == ZERO)).all()):
+    for dim in sorted((dim % masks.dim() for dim in dims), reverse=True):
+        head = masks.narrow(dim, 0, 1)
+        if masks.stride(dim) != 0 and not bool((masks == head).all()):
+            head = masks.amax(dim, keepdim=True)
+            if not bool(((masks == head) | (masks == ZERO)).all()):
                 return None
-        columns = head.squeeze(dim)
-    return columns
+        masks = head.squeeze(dim)
+    return masks

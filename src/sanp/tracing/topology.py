@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sanp.tracing.masks import LIVE, Columns
+from sanp.tracing.graph import Node, Trace, Value
+from sanp.tracing.masks import LIVE, MaskTable
 from sanp.tracing.propagation import Propagation
-from sanp.tracing.tracer import Node, Trace, Value
 
 Role = Literal["gated", "follows", "dense"]
 
@@ -28,9 +28,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Layer:
-    """One convolution (or linear layer) call of the forward: its fixed sizes and the columns of its channels."""
+    """One call of a convolution or linear layer: its fixed sizes and the mask ids of its channels."""
 
     name: str
+    """the path of its module; a second call of the same is ``path:2``"""
     kind: Literal["conv", "linear"]
     role: Role
     positions: int
@@ -42,16 +43,28 @@ class Layer:
     in_positions: int
     """HW of the input, which an SPM's mean runs over"""
     inputs: Tensor
+    """mask id of each input channel (C_in,)"""
     outputs: Tensor
+    """mask id of each output channel (C_out,)"""
+
+    @property
+    def path(self) -> str:
+        """The path of its module."""
+        return module_path(self.name)
+
+
+def module_path(name: str) -> str:
+    """The module of a layer's name: a second call is named ``path:2``."""
+    return name.partition(":")[0]
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Every convolution of one forward, in order, and the columns that say when their channels are live."""
+    """Every convolution of one forward, in order, and the masks that say which of their channels are live."""
 
     layers: tuple[Layer, ...]
     """in order of execution; one in ``sites`` whose rows are not the samples of the batch has come out dense"""
-    columns: Columns
+    masks: MaskTable
     unknown: Mapping[str, int]
     """operators without a rule, with how often gated channels met them; what follows them counts as live"""
 
@@ -75,34 +88,34 @@ def is_linear(node: Node) -> bool:
 
 def build_topology(trace: Trace, names: Mapping[int, str], sites: Mapping[int, Site]) -> Topology:
     """Follows zero channels through the trace, with a gate at each site; both mappings are by index of the node."""
-    network = Propagation(trace)
+    propagation = Propagation(trace)
     layers: list[Layer] = []
     gate_channels: dict[Value, Tensor] = {}
     for index, node in enumerate(trace.nodes):
         if node.op == "convolution" and isinstance(node.args[0], Value):
-            layer = _conv_layer(network, node, names[index], sites.get(index))
+            layer = _conv_layer(propagation, node, names[index], sites.get(index))
             if index in sites:
                 gate_channels[sites[index].value] = layer.outputs
             layers.append(layer)
         elif is_linear(node):
-            layers.append(_linear_layer(network, node, names[index]))
-        network.run(node)
+            layers.append(_linear_layer(propagation, node, names[index]))
+        propagation.run(node)
         for value in node.outputs:
             if value in gate_channels:
-                network.set_channels(value, gate_channels[value])
-    return Topology(tuple(layers), network.columns, dict(network.unknown))
+                propagation.set_channels(value, gate_channels[value])
+    return Topology(tuple(layers), propagation.masks, dict(propagation.unknown))
 
 
-def _conv_layer(network: Propagation, node: Node, name: str, site: Site | None) -> Layer:
+def _conv_layer(propagation: Propagation, node: Node, name: str, site: Site | None) -> Layer:
     source, weight, transposed, groups = node.args[0], node.args[1], node.args[6], node.args[8]
-    before, after = (network.trace.shapes[value.index] for value in (source, node.outputs[0]) if value is not None)
-    inputs = network.channels(source)
+    before, after = (propagation.trace.shapes[value.index] for value in (source, node.outputs[0]) if value is not None)
+    inputs = propagation.channels(source)
     in_channels, out_channels = before[1], after[1]
     role: Role = "dense"
     outputs = torch.full((out_channels,), LIVE)
-    if node.args[2] is None and network.is_uneven(source):
-        network.note_unknown("convolution of uneven maps")  # without a bias, parts of its output may be zero
-    by_sample = network.by_sample(source)
+    if node.args[2] is None and propagation.is_uneven(source):
+        propagation.note_unknown("convolution of uneven maps")  # without a bias, parts of its output may be zero
+    by_sample = propagation.sample_dims.is_batch(source)
     follows = is_depthwise(node, in_channels) and (
         node.args[2] is None if site is None else site.may_follow and by_sample
     )
@@ -111,13 +124,13 @@ def _conv_layer(network: Propagation, node: Node, name: str, site: Site | None) 
         outputs = inputs.repeat_interleave(out_channels // in_channels)
     elif site is not None and by_sample:
         role = "gated"
-        outputs = network.columns.add_gate(name, out_channels)
-    shape = weight.shape if isinstance(weight, Tensor) else network.trace.shapes[weight.index]
+        outputs = propagation.masks.add_gate(name, out_channels)
+    shape = weight.shape if isinstance(weight, Tensor) else propagation.trace.shapes[weight.index]
     return Layer(
         name=name,
         kind="conv",
         role=role,
-        positions=_per_sample(network, before[0], prod(before[2:]) if transposed else prod(after[2:])),
+        positions=_per_sample(propagation, before[0], prod(before[2:]) if transposed else prod(after[2:])),
         taps=prod(shape[2:]),
         in_channels=in_channels,
         out_channels=out_channels,
@@ -128,25 +141,25 @@ def _conv_layer(network: Propagation, node: Node, name: str, site: Site | None) 
     )
 
 
-def _per_sample(network: Propagation, rows: int, positions: int) -> int:
+def _per_sample(propagation: Propagation, rows: int, positions: int) -> int:
     """Positions for one sample, where a batch of so many rows was run for all samples."""
-    share: float = rows / network.samples
+    share: float = rows / propagation.sample_dims.count
     return max(1, round(positions * share))
 
 
-def _linear_layer(network: Propagation, node: Node, name: str) -> Layer:
+def _linear_layer(propagation: Propagation, node: Node, name: str) -> Layer:
     source, matrix = node.args[1:3] if node.op == "addmm" else node.args[:2]
-    rows, features = network.trace.shapes[source.index]
+    rows, features = propagation.trace.shapes[source.index]
     return Layer(
         name=name,
         kind="linear",
         role="dense",
-        positions=_per_sample(network, rows, 1),
+        positions=_per_sample(propagation, rows, 1),
         taps=1,
         in_channels=features,
         out_channels=matrix.shape[1],
         groups=1,
         in_positions=1,
-        inputs=network.channels(source),
+        inputs=propagation.channels(source),
         outputs=torch.full((matrix.shape[1],), LIVE),
     )

@@ -28,11 +28,11 @@ __all__ = [
     "call_with",
     "evaluating",
     "tensors_in",
-    "trace",
+    "trace_forward",
 ]
 
 
-def trace(network: nn.Module, example: Any) -> Trace:
+def trace_forward(network: nn.Module, example: Any) -> Trace:
     """The trace of one forward of ``network`` in evaluation mode; its training flags are put back afterwards."""
     inputs = tensors_in(example)
     if not inputs:

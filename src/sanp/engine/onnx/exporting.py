@@ -16,7 +16,7 @@ from sanp.engine.agreement import agree, check_batches, near_ties
 from sanp.engine.lowering.segments import cut
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.spm.saliency import Standardize
-from sanp.tracing.tracer import trace
+from sanp.tracing.tracer import trace_forward
 
 _OPSET = 17
 
@@ -58,7 +58,7 @@ def _skipping(network: nn.Module, x: Tensor) -> Any:
 
     from sanp.engine.onnx.writer import OnnxWriter
 
-    seen = trace(network, x[:1].expand(2, *x.shape[1:]).clone())
+    seen = trace_forward(network, x[:1].expand(2, *x.shape[1:]).clone())
     try:
         segments = cut(seen, OnnxWriter)
     except Unsupported as reason:
@@ -123,7 +123,7 @@ def _masked(network: nn.Module, x: Tensor) -> Any:
 
     import onnx
 
-    outputs = [f"output_{place}" if place else "output" for place in range(len(trace(network, x[:1]).outputs))]
+    outputs = [f"output_{place}" if place else "output" for place in range(len(trace_forward(network, x[:1]).outputs))]
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, Standardize):

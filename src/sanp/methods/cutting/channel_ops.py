@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from sanp.tracing.graph import ModuleCall, Node
 from sanp.tracing.operator_call import constant_along
-from sanp.tracing.tracer import ModuleCall, Node
 
 ELEMENTWISE = set("sigmoid hardsigmoid exp softplus log cos rsqrt reciprocal hardtanh clamp pow rsub".split())
 """Unary operators that need not keep a zero."""
@@ -35,7 +35,7 @@ def constants(node: Node) -> list[Tensor]:
 
 def clips_around_zero(node: Node) -> bool:
     """A clipping, as ReLU6 is one, between fixed bounds that have zero between them."""
-    if node.op.removesuffix("_") not in ("hardtanh", "clamp"):
+    if node.base_op not in ("hardtanh", "clamp"):
         return False
     named = (node.kwargs.get("min"), node.kwargs.get("max"))
     low, high = ((*node.args[1:], None, None) if len(node.args) > 1 else named)[:2]

@@ -17,8 +17,8 @@ from sanp.core.errors import SanpError
 from sanp.core.modules import call_with, evaluating
 from sanp.gating.accounting import FixedCost
 from sanp.gating.count import ungated_cost
-from sanp.gating.sites import module_path
 from sanp.methods.cutting.groups import Coupling
+from sanp.tracing.topology import module_path
 
 SAME = 1e-5
 """how far the cut network may be from the masked one, relative to the largest output"""

@@ -26,17 +26,18 @@ from sanp.methods.cutting.channel_ops import (
     over_positions,
 )
 from sanp.methods.cutting.groups import FIXED, Coupling, Member, convolution
+from sanp.tracing.graph import ALIASED, ModuleCall, Node, Trace, Value
 from sanp.tracing.operator_call import constant_along
 from sanp.tracing.operators import KEEP_ZERO, POOL
-from sanp.tracing.tracer import ALIASED, ModuleCall, Node, Trace, Value, trace
+from sanp.tracing.tracer import trace_forward
 
 
 def find_coupling(net: nn.Module, example: Any) -> Coupling:
     """Follows every channel of a network through one forward."""
-    coupling = _Follower(trace(net, example)).coupling
+    coupling = _Follower(trace_forward(net, example)).coupling
     cost = ungated_cost(net, example)
     for layer in cost.layers:
-        member = coupling.members.get(layer.name.partition(":")[0])
+        member = coupling.members.get(layer.path)
         if member is not None:
             member.positions += layer.positions
     coupling.other_flops = cost.dense_flops - coupling.flops(set())
@@ -46,30 +47,30 @@ def find_coupling(net: nn.Module, example: Any) -> Coupling:
 class _Follower:
     """Fills a coupling: for each value its identities, and whether a channel that goes would be zero there."""
 
-    def __init__(self, seen: Trace) -> None:
-        self.seen = seen
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
         self.coupling = Coupling()
         self.of: dict[Value, Tensor] = {}
         self.zero: dict[Value, bool] = {}
-        self.readers = seen.consumers()
+        self.readers = trace.consumers()
         self.made_by: dict[Value, str] = {}
         """outputs of convolutions, to find the batch norm that follows"""
-        whole = {call.first_node: call for call in seen.calls if is_layer(call)}
+        whole = {call.first_node: call for call in trace.calls if is_layer(call)}
         index = 0
-        while index < len(seen.nodes):
+        while index < len(trace.nodes):
             call = whole.get(index)
             if call is not None and call.end_node > index:
                 self.layer(call)
                 index = call.end_node
             else:
-                self.operator(seen.nodes[index])
+                self.operator(trace.nodes[index])
                 index += 1
-        for value in seen.outputs:
+        for value in trace.outputs:
             self.coupling.fix(self.identities(value))
 
     def identities(self, value: Value) -> Tensor:
         """What stands at each element of a value."""
-        fixed = torch.tensor(FIXED).expand(self.seen.shapes[value.index])
+        fixed = torch.tensor(FIXED).expand(self.trace.shapes[value.index])
         return self.of.get(value, fixed)
 
     def along(self, value: Value, dim: int) -> Tensor:
@@ -87,7 +88,7 @@ class _Follower:
         if isinstance(module, _BatchNorm):
             identities = self.along(source, 1)
             self.bind(call.path, Member(module, None, identities))
-            own = source in self.made_by and len({self.seen.nodes[i].call for i in self.readers[source]}) == 1
+            own = source in self.made_by and len({self.trace.nodes[i].call for i in self.readers[source]}) == 1
             if own:
                 self.coupling.norm_of[self.made_by[source]] = call.path
             self.put(out, identities, dim=1, zero=own)
@@ -113,7 +114,7 @@ class _Follower:
 
     def read(self, value: Value, dim: int) -> Tensor:
         """The input channels of a layer that sums over them: those that would not be zero there must stay."""
-        identities = self.along(value, dim % len(self.seen.shapes[value.index]))
+        identities = self.along(value, dim % len(self.trace.shapes[value.index]))
         if not self.zero.get(value, False):
             self.coupling.fix(identities)
         return identities
@@ -130,7 +131,7 @@ class _Follower:
 
     def put(self, value: Value, identities: Tensor, *, dim: int, zero: bool) -> None:
         """Says what the channels of a value are."""
-        shape = self.seen.shapes[value.index]
+        shape = self.trace.shapes[value.index]
         sizes = [1] * len(shape)
         sizes[dim] = len(identities)
         self.of[value] = identities.reshape(sizes).expand(shape)
@@ -145,7 +146,7 @@ class _Follower:
 
     def operator(self, node: Node) -> None:
         """One operator outside those layers."""
-        name = node.op.removesuffix("_")
+        name = node.base_op
         inputs = [value for value in node.inputs() if value in self.of]
         if node.op == ALIASED:  # written through another tensor: any earlier channel may be in it
             self.coupling.fix(torch.arange(len(self.coupling.parent)))
@@ -165,7 +166,7 @@ class _Follower:
         value, out = node.inputs()[0], node.outputs[0]
         if out is None or any(constant.numel() > 1 for constant in constants(node)):
             return None
-        identities, shape = self.identities(value), self.seen.shapes[out.index]
+        identities, shape = self.identities(value), self.trace.shapes[out.index]
         if name in KEEP_ZERO or name in ELEMENTWISE:
             return self.passed(
                 out, identities, zero=self.zero[value] and (name in KEEP_ZERO or clips_around_zero(node))
@@ -181,7 +182,7 @@ class _Follower:
 
     def passed(self, out: Value, identities: Tensor, *, zero: bool) -> bool | None:
         """The same identities go on, if they are such that a shape with fewer channels would mean the same."""
-        if identities.shape != self.seen.shapes[out.index] or changing_dims(identities) > 1:
+        if identities.shape != self.trace.shapes[out.index] or changing_dims(identities) > 1:
             return None
         self.of[out], self.zero[out] = identities, zero
         return True
@@ -216,13 +217,13 @@ class _Follower:
         """Sums and products tie the channels of their operands; one that is spread over all channels must stay."""
         out = node.outputs[0]
         assert out is not None
-        shape, values = self.seen.shapes[out.index], node.inputs()
+        shape, values = self.trace.shapes[out.index], node.inputs()
         if any(constant.numel() > 1 for constant in constants(node)):
             return None
         sides = [self.identities(value).expand(shape) for value in values]
         if len(values) == 2:
             for mine, other in ((0, 1), (1, 0)):
-                if is_spread(self.seen.shapes[values[mine].index], sides[other]):
+                if is_spread(self.trace.shapes[values[mine].index], sides[other]):
                     self.coupling.fix(sides[mine])
                     sides[mine] = sides[other]
             self.join(*sides, adding=name not in ("mul", "div"))

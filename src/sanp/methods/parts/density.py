@@ -14,6 +14,7 @@ from sanp.methods.parts.bisection import find_level
 from sanp.methods.parts.retrain import finish_norms
 from sanp.spm.binarize import TopK, top_k
 from sanp.spm.recording import Gates, record
+from sanp.tracing.topology import module_path
 from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
 from sanp.training.precision import Format
 from sanp.training.stage import Outcome, Stage, steps_in
@@ -110,7 +111,7 @@ def cost_of(gated: GatedNetwork, saliencies: Mapping[str, Tensor], density: floa
     of = winners(gated)
     decisions = {}
     for name, saliency in saliencies.items():
-        each, group = of[name.partition(":")[0]], gated.layers[name.partition(":")[0]].spm.group
+        each, group = of[module_path(name)], gated.layers[module_path(name)].spm.group
         score = saliency.reshape(len(saliency), -1, group).mean(2)
         decisions[name] = top_k(score, each.count(density)).repeat_interleave(group, dim=1)
     return float(gated.cost.per_sample(decisions).mean()) / gated.dense_flops

@@ -19,7 +19,7 @@ from sanp.gating.count import ungated_cost
 from sanp.gating.flops import conv_flops
 from sanp.spm.recording import Gates, forward_of, note
 from sanp.tracing.topology import Layer
-from sanp.tracing.tracer import trace
+from sanp.tracing.tracer import trace_forward
 
 STEEPNESS = 2.0
 """α"""
@@ -65,7 +65,7 @@ class PixelCost(OfDense):
     def _layer(self, layer: Layer, on: Tensor | None) -> Tensor:
         if on is None:
             return torch.tensor([float(dense_flops(layer))], dtype=torch.float64)
-        base = self.base[layer.name.partition(":")[0]]
+        base = self.base[layer.path]
         always = conv_flops(layer.positions, base, layer.taps, layer.out_channels)
         rest = layer.positions * (layer.in_channels - base) * layer.taps
         return always + rest * on.sum(1)
@@ -110,7 +110,7 @@ class PixelGatedNetwork(nn.Module):
     @property
     def overhead_flops(self) -> int:
         """One comparison for each output of a gated layer; batch norm folds into the thresholds."""
-        gated = [layer for layer in self.cost.layers if layer.name.partition(":")[0] in self.cost.base]
+        gated = [layer for layer in self.cost.layers if layer.path in self.cost.base]
         return sum(layer.positions * layer.out_channels for layer in gated)
 
     def set_target(self, target: float) -> None:
@@ -121,11 +121,11 @@ class PixelGatedNetwork(nn.Module):
 
 def gateable(net: nn.Module, example: Tensor, groups: int) -> list[str]:
     """Two-dimensional convolutions that can be split: not the first, not grouped, not a 1x1 shortcut."""
-    seen = trace(net, example)
-    readers = seen.consumers()
+    trace = trace_forward(net, example)
+    readers = trace.consumers()
     paths: list[str] = []
     first = True
-    for call in seen.calls:
+    for call in trace.calls:
         module = call.module
         if type(module) is not nn.Conv2d:
             continue

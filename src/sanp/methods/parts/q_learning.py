@@ -18,6 +18,7 @@ from sanp.gating.network import GatedNetwork
 from sanp.methods.parts.bisection import check_reach
 from sanp.spm.module import SPM
 from sanp.spm.recording import Gates, record
+from sanp.tracing.topology import module_path
 from sanp.training.controller import BudgetController
 from sanp.training.optimizers import flat, schedule, sgd, tuned
 from sanp.training.precision import Format
@@ -165,7 +166,7 @@ def choice_stage(gated: GatedNetwork, task: Task, epochs: int, learn: Learn, *, 
 
 def narrowest(gated: GatedNetwork) -> float:
     """The cost with the first width everywhere, as a share of the dense FLOPs."""
-    tables = {name: gated.layers[name.partition(":")[0]].spm for name in gated.cost.gates}
+    tables = {name: gated.layers[module_path(name)].spm for name in gated.cost.gates}
     decisions = {name: spm.table[:1] for name, spm in tables.items() if isinstance(spm, ChoosingSPM)}
     return float(gated.cost.per_sample(decisions)) / gated.dense_flops
 
