@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_network, checked_path
 from sanp.core.errors import SanpError
-from sanp.core.files import _UMASK, write_atomically
+from sanp.core.files import write_atomically
 from sanp.core.modules import unwrapped
 from sanp.gating.amount import Amount
 from sanp.gating.network import GatedNetwork, Origin
@@ -31,7 +31,6 @@ from sanp.spm.module import BEFORE, SPM, SPMConfig
 
 FORMAT = 1
 KEY = "sanp"
-os.umask(_UMASK)
 LARGEST_EXAMPLE = 8_000_000
 """numbers in an example that a header may ask for, 1600x1600 in colour: a file must not be able to fill the memory"""
 

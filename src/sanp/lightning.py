@@ -28,7 +28,7 @@ class BudgetCallback(_Callback):  # type: ignore[misc]
     def __init__(self, gated: GatedNetwork, budget: object, *, images: Any = None) -> None:
         super().__init__()
         check_kind("gated", gated, GatedNetwork, "what sanp.gate returned")
-        gated.share(budget)  # one that cannot be met is an error now
+        gated.kept_for(budget)  # one that cannot be met is an error now
         self.gated, self.budget, self.images = gated, budget, images
         self.cost: Budget | None = None
         self._state: dict[str, Any] = {}

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from sanp.core import distributed
-from sanp.core.batch_slice import Rows, draw, having
+from sanp.core.batch_slice import BatchSlice, draw, using_slice
 from sanp.experiments.metrics import read_metrics
 from sanp.experiments.run_folder import read_report
 from sanp.training.parallel.sync_batch import SharedBatch, batch_norm
@@ -114,7 +114,7 @@ def test_alone_the_shared_batch_norm_is_pytorch_s(shape: tuple[int, ...]) -> Non
 
 def test_rows_of_a_shared_draw_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(8, 4, 3, 3).contiguous(memory_format=torch.channels_last)
-    parts = (Rows(0, 3, 8), Rows(3, 8, 8))
+    parts = (BatchSlice(0, 3, 8), BatchSlice(3, 8, 8))
 
     def drawn(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
         torch.manual_seed(5)
@@ -128,7 +128,7 @@ def test_rows_of_a_shared_draw_are_those_of_the_whole(monkeypatch: pytest.Monkey
 
     whole = drawn(x)
     for part in parts:
-        with having(part), SharedBatch():
+        with using_slice(part), SharedBatch():
             own = drawn(x[part.start : part.stop])
         for mine, all_rows in zip(own, whole, strict=True):
             each = len(all_rows) // 8

@@ -34,7 +34,7 @@ def test_with_no_channel_open_only_the_largest_two_can_tie() -> None:
 
 
 def test_winners_tie_where_the_last_of_them_and_the_next_do() -> None:
-    spm = SPM(Given(), TopK(density=0.5))
+    spm = SPM(Given(), TopK(4, density=0.5))
     assert ties_of(spm, [[1.0, 0.9, 0.90005, 0.1], [1.0, 0.9, 0.1, 0.10001]]) == [True, False]
 
 

@@ -118,7 +118,9 @@ def test_rows_have_settings_of_their_own_but_the_same_epochs(tiny: None, tmp_pat
 def test_a_row_takes_its_methods_section_and_the_dense_network_none(tiny: None, tmp_path: Path) -> None:
     given = {**SETTINGS, "methods": ["ns", "cg", "l1"], "ns": {"highest": 0.1}, "cg": {"groups": 2}}
     plan = make_plan({**given, "fit": {**FIT, "dropout": 0.1}}, tmp_path)
-    assert [(job.recipe.ns.highest, job.recipe.cg.groups) for job in plan.rows] == [(0.1, 4), (0.01, 2), (0.01, 4)]
+    configs = [job.recipe.method_config for job in plan.rows]
+    assert (configs[0].highest, configs[1].groups, configs[2]) == (0.1, 2, None)
+    assert plan.dense[0].recipe.method_config is None
     assert len(plan.dense) == 1 and plan.dense[0].recipe.fit.dropout == 0.1  # which matters in pretraining
     with pytest.raises(SanpError, match="settings of method ns, and the method is l1"):
         make_plan({**SETTINGS, "row": [{"method": "l1", "ns": {"highest": 0.1}}]}, tmp_path)

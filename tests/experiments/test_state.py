@@ -93,9 +93,9 @@ def test_a_loss_that_is_not_finite_names_the_layer_and_keeps_the_last_good_state
     running: list[sanp.GatedNetwork] = []
     whole = sanp.training.fitting.joint_stage
 
-    def watched(gated: sanp.GatedNetwork, task: object) -> object:
+    def watched(gated: sanp.GatedNetwork, task: object, budget: object) -> object:
         running.append(gated)
-        return whole(gated, task)
+        return whole(gated, task, budget)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sanp.training.fitting, "joint_stage", watched)

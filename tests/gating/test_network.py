@@ -54,12 +54,12 @@ def test_the_overhead_is_a_mean_and_two_small_layers_for_each_spm() -> None:
 
 def test_a_budget_must_be_possible() -> None:
     gated = sanp.gate(inverted(), IMAGE)
-    assert gated.share("50%") == 0.5
-    assert gated.share("3.36k") == 0.5
+    assert gated.kept_for("50%") == 0.5
+    assert gated.kept_for("3.36k") == 0.5
     with pytest.raises(sanp.SanpError, match="give at least that"):
-        gated.share("1%")
+        gated.kept_for("1%")
     with pytest.raises(sanp.SanpError, match="nothing to prune"):
-        gated.share("1M")
+        gated.kept_for("1M")
 
 
 def test_inspect_prints_the_table_of_a_factory() -> None:

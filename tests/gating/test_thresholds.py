@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import sanp
-from sanp.gating.thresholds import CLOSE, batches_of, mean_cost
+from sanp.gating.thresholds import CLOSE, batches_of, mean_kept
 from tests.networks.parts import IMAGE, block, conv
 from tests.networks.strangers import STRANGERS
 
@@ -19,11 +19,11 @@ def network() -> sanp.GatedNetwork:
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
-def test_the_mean_cost_becomes_the_budget(share: float) -> None:
+def test_the_mean_kept_becomes_the_budget(share: float) -> None:
     gated = network()
     reached = gated.set_budget(share, IMAGES)
     assert abs(reached - share) <= 2 * CLOSE
-    assert mean_cost(gated.eval(), [IMAGES]) == pytest.approx(reached)
+    assert mean_kept(gated.eval(), [IMAGES]) == pytest.approx(reached)
     assert gated.budget is not None and gated.budget.value == share
 
 
@@ -50,7 +50,7 @@ def test_images_may_come_in_batches_with_labels() -> None:
 def test_frames_in_the_batch_are_counted_one_by_one() -> None:
     make, example = STRANGERS["frames in the batch"]
     gated = sanp.gate(make(), example).eval()
-    assert mean_cost(gated, [torch.randn(4, 3, 3, 8, 8)]) == pytest.approx(1.0)
+    assert mean_kept(gated, [torch.randn(4, 3, 3, 8, 8)]) == pytest.approx(1.0)
 
 
 def test_no_images_or_nothing_to_move_is_an_error() -> None:

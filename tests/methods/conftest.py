@@ -15,7 +15,7 @@ QUICK = FitConfig(
 
 
 class Residual(nn.Module):
-    """A stem, a block with an identity shortcut, one with a 1x1 shortcut, a linear layer."""
+    """A stem, a block with an channel shortcut, one with a 1x1 shortcut, a linear layer."""
 
     def __init__(self, width: int = 16, num_classes: int = 4) -> None:
         super().__init__()

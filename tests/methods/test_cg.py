@@ -5,7 +5,7 @@ from torch.utils._pytree import tree_leaves
 
 import sanp
 from sanp.core.errors import SanpError
-from sanp.methods.cg import CG, base_share
+from sanp.methods.cg import CG, base_kept
 from sanp.methods.parts.pixel_gate import PixelGate, PixelGatedNetwork, gateable
 from sanp.spm.recording import record
 from tests.methods.conftest import Residual, task
@@ -48,7 +48,7 @@ def test_the_count_is_the_base_path_and_the_pixels_that_are_on() -> None:
     # First: 4 positions (1 + 1) 4 = 32. Second: 4 (1 + 1) 2 = 16 always, and 4 · 3 · (1 + 0.25) = 15 where on.
     assert network.cost.per_sample(on).tolist() == [32 + 16 + 15, 32 + 16]
     assert network.cost.dense_flops == 32 + 4 * (4 + 1) * 2
-    assert base_share(network) == pytest.approx(48 / 72)
+    assert base_kept(network) == pytest.approx(48 / 72)
     assert network.overhead_flops == 4 * 2
 
 

@@ -10,7 +10,7 @@ from torch import nn
 import sanp
 from sanp.core.errors import SanpError
 from sanp.gating.network import GatedNetwork
-from sanp.methods import METHOD_CONFIGS, METHODS, method_named
+from sanp.methods import METHODS, config_of, method_named
 from sanp.methods.cutting.cut import CutNetwork
 from sanp.training.fitting import run_stages
 from tests.conftest import SmallNet, coloured_squares
@@ -136,15 +136,17 @@ def test_the_columns_of_the_papers_table() -> None:
 
 
 def test_settings_of_a_method_are_given_by_its_config() -> None:
-    for name, config in METHOD_CONFIGS.items():
+    configs = {name: config for name in METHODS if (config := config_of(name)) is not None}
+    assert configs.keys() == {"fbs", "ns", "fcp", "cg", "autopruner", "weight", "rnp", "d2nn"}
+    for name, config in configs.items():
         assert method_named(name, config()) == METHODS[name]
-    changed = method_named("cg", METHOD_CONFIGS["cg"](groups=8))
+    changed = method_named("cg", configs["cg"](groups=8))
     assert changed.config.groups == 8  # type: ignore[attr-defined]
     for name, settings in WRONG.items():
         with pytest.raises(SanpError):
-            METHOD_CONFIGS[name](**settings)
+            configs[name](**settings)
     with pytest.raises(SanpError, match="method l1 has no settings of its own"):
-        method_named("l1", METHOD_CONFIGS["cg"]())
+        method_named("l1", configs["cg"]())
     with pytest.raises(SanpError, match="did you mean"):
         method_named("fbss")
 

@@ -5,8 +5,8 @@ from torch import nn
 
 from sanp.methods.cutting.clusters import k_means, merge, spread
 from sanp.methods.cutting.cut import cut
-from sanp.methods.cutting.find_groups import find_coupling
-from sanp.methods.cutting.ranking import owned
+from sanp.methods.cutting.find_groups import find_groups
+from sanp.methods.cutting.ranking import removable_groups
 from sanp.methods.fcp import num_clusters
 from tests.methods.conftest import Residual
 
@@ -35,11 +35,11 @@ def test_merged_filters_are_means_and_the_next_kernels_sums() -> None:
         net[0].weight.copy_(torch.tensor([2.0, 4.0, 7.0]).view(3, 1, 1, 1))  # type: ignore[operator]
         net[0].bias.copy_(torch.tensor([1.0, 3.0, 0.0]))  # type: ignore[operator]
         net[2].weight.copy_(torch.tensor([10.0, 20.0, 30.0]).view(1, 3, 1, 1))  # type: ignore[operator]
-    coupling = find_coupling(net, torch.zeros(1, 1, 1, 1))
-    roots = owned(coupling)["0"]
-    gone = merge(net, coupling, roots, torch.tensor([0, 0, 1]))
-    assert gone == {int(roots[1])}
-    smaller = cut(net, coupling, gone, torch.ones(1, 1, 1, 1), method="fcp").net
+    channel_groups = find_groups(net, torch.zeros(1, 1, 1, 1))
+    groups = removable_groups(channel_groups)["0"]
+    removed = merge(net, channel_groups, groups, torch.tensor([0, 0, 1]))
+    assert removed == {int(groups[1])}
+    smaller = cut(net, channel_groups, removed, torch.ones(1, 1, 1, 1), method="fcp").net
     assert smaller[0].weight.flatten().tolist() == [3.0, 7.0]  # type: ignore[index]
     assert smaller[0].bias.tolist() == [2.0, 0.0]  # type: ignore[index]
     assert smaller[2].weight.flatten().tolist() == [30.0, 30.0]  # type: ignore[index]
@@ -58,9 +58,9 @@ def test_merging_equal_channels_changes_nothing_across_an_addition() -> None:
     x = torch.randn(3, 3, 8, 8)
     before = net(x)
     merged = copy.deepcopy(net)
-    coupling = find_coupling(merged, x[:1])
-    roots = owned(coupling)["stem"]
-    gone = merge(merged, coupling, roots, torch.tensor([0, 1, 0, 2]))
-    smaller = cut(merged, coupling, gone, x[:1], method="fcp")
+    channel_groups = find_groups(merged, x[:1])
+    groups = removable_groups(channel_groups)["stem"]
+    removed = merge(merged, channel_groups, groups, torch.tensor([0, 1, 0, 2]))
+    smaller = cut(merged, channel_groups, removed, x[:1], method="fcp")
     torch.testing.assert_close(smaller.eval()(x), before, rtol=0, atol=1e-5)
     assert smaller.net.get_submodule("stem").weight.shape[0] == 3

@@ -26,9 +26,10 @@ def test_a_channel_that_two_norms_scale_counts_by_the_larger() -> None:
     scales = {path: cutting.module(path).weight for path in ("inner_norm", "outer_norm", "stem_norm")}
     scores = scale_scores(cutting, scales)
     stem, inner = (
-        cutting.coupling.roots(cutting.coupling.members[path].outputs).tolist() for path in ("stem", "inner")
+        cutting.channel_groups.groups_of(cutting.channel_groups.members[path].outputs).tolist()
+        for path in ("stem", "inner")
     )
-    found = [scores[root] for root in stem + inner]
+    found = [scores[group] for group in stem + inner]
     assert found == pytest.approx([0.4, 0.9, 0.3, 0.0])
     assert len(scores) == 4  # down and shortcut have no batch norm
 

@@ -32,9 +32,9 @@ def test_the_smallest_weights_go_by_their_layers_deviation() -> None:
     network.drop(0.7)
     q = [(tensor.abs() / deviation) for tensor, deviation in zip((first, second), deviations, strict=True)]
     kept = torch.cat([each[each > 0].flatten() for each in q]).min()
-    gone = torch.tensor([size / deviations[0] for size in (1.0, 2.0)])
+    removed = torch.tensor([size / deviations[0] for size in (1.0, 2.0)])
     assert first.flatten().tolist()[:2] == [0.0, 0.0]
-    assert kept > gone.max()
+    assert kept > removed.max()
     assert network.cost.per_sample({}).item() / network.dense.dense_flops == pytest.approx(0.7, abs=0.1)
 
 

@@ -9,7 +9,7 @@ import torch
 import sanp
 from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating
-from sanp.gating.thresholds import mean_cost
+from sanp.gating.thresholds import mean_kept
 from sanp.methods import METHODS
 from sanp.report.charts.channels import agreement, in_order
 from sanp.report.charts.paper import paper_row
@@ -131,4 +131,4 @@ def test_gates_that_were_left_at_levels_of_their_own_are_shifted_together() -> N
         layer.spm.threshold.fill_(level)
     settings = measure(gated, images)
     assert [layer.spm.threshold.item() for layer in gated.layers.values()] == pytest.approx(levels)
-    assert {setting.share for setting in settings if setting.shift == 0} == {mean_cost(gated, [images])}
+    assert {setting.share for setting in settings if setting.shift == 0} == {mean_kept(gated, [images])}

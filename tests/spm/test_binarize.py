@@ -71,5 +71,5 @@ def test_top_k_keeps_exactly_k_among_ties() -> None:
 
 def test_fixed_k_keeps_the_rounded_share_and_at_least_one() -> None:
     s = torch.randn(3, 16)
-    assert TopK(density=0.8125)(s).sum(1).tolist() == [13.0] * 3
-    assert TopK(density=0.01)(s).sum(1).tolist() == [1.0] * 3
+    assert TopK(16, density=0.8125)(s).sum(1).tolist() == [13.0] * 3
+    assert TopK(16, density=0.01)(s).sum(1).tolist() == [1.0] * 3

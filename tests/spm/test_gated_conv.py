@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sanp.core.errors import SanpError
-from sanp.spm.gated_conv import FollowingConv, GatedConv, MovedNorm, ScaleAfterNorm
+from sanp.spm.gated_conv import FollowingConv, GatedConv, MovedNorm
+from sanp.spm.outside_norm import ScaleAfterNorm
 from sanp.spm.recording import Gates, forward_of
 
 

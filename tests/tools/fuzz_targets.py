@@ -26,7 +26,7 @@ from sanp.experiments.run import train
 from sanp.experiments.run_folder import read_report, read_run
 from sanp.experiments.state import Position, Saved
 from sanp.methods.cutting.cut import cut
-from sanp.methods.cutting.find_groups import find_coupling
+from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.parts.pixel_gate import PixelGatedNetwork
 from sanp.methods.weight import SparseNetwork
 from sanp.report.page import run_part
@@ -95,10 +95,10 @@ def _networks(folder: Path) -> list[Target]:
 
 def _forms(net: torch.nn.Module) -> list[torch.nn.Module]:
     """The network pruned but not gated: cut, sparse, gated by pixel."""
-    coupling = find_coupling(net, EXAMPLE)
-    first = coupling.members["features.0"].outputs
+    channel_groups = find_groups(net, EXAMPLE)
+    first = channel_groups.members["features.0"].outputs
     assert first is not None
-    smaller = cut(net, coupling, set(coupling.roots(first)[:3].tolist()), EXAMPLE, method="l1")
+    smaller = cut(net, channel_groups, set(channel_groups.groups_of(first)[:3].tolist()), EXAMPLE, method="l1")
     sparse = SparseNetwork(copy.deepcopy(net), EXAMPLE)
     sparse.drop(0.5)
     return [smaller, smaller, sparse, PixelGatedNetwork(copy.deepcopy(net), EXAMPLE, 4)]

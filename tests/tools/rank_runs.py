@@ -81,7 +81,7 @@ def work(folder: Path, rank: int, watch: Watch | None, spoil: int | None) -> str
                 finished = resumed(folder, watch=step)
             else:
                 finished = train(tiny_run.recipe(fit=SHORT, seed=SEED), folder, watch=step)
-            seen_last = [last[0].cost_weight, last[0].cost, last[0].loss]
+            seen_last = [last[0].cost_weight, last[0].kept, last[0].loss]
             return json.dumps([finished.pruned.kept, finished.pruned.per_sample.tolist(), seen_last])
     except SanpError as error:
         return str(error)

@@ -84,7 +84,7 @@ def test_the_cost_loss_is_lambda_times_the_penalty(gated: sanp.GatedNetwork) -> 
     loss = budget.loss(recorded(gated, S))
     # open: 1 of 2, and 2 of 4 (0.5 and 4): 448 + 16 * (1 + 1) * 2 = 64
     cost = (448 + 64) / DENSE
-    assert budget.running_cost == pytest.approx(cost)
+    assert budget.running_kept == pytest.approx(cost)
     assert budget.cost_weight == pytest.approx(0.01 * (cost - 0.45))
     assert loss.item() == pytest.approx(0.01 * (cost - 0.45) * 8 / 6)
 

@@ -35,20 +35,20 @@ def test_what_is_no_budget_gets_an_error_that_says_what_is_wanted(given: object)
 
 
 def test_an_amount_as_a_share_of_the_dense_network() -> None:
-    assert parse_budget("50M").share_of(200e6) == 0.25
-    assert parse_budget("25%").share_of(200e6) == 0.25
+    assert parse_budget("50M").kept_of(200e6) == 0.25
+    assert parse_budget("25%").kept_of(200e6) == 0.25
     with pytest.raises(SanpError, match="latency table"):
-        parse_budget("2ms").share_of(200e6)
+        parse_budget("2ms").kept_of(200e6)
 
 
 def test_a_time_is_a_share_by_the_latency_table() -> None:
     table = LatencyTable(((0.2, 1.0), (0.6, 2.0), (1.0, 4.0)))
-    assert table.share(1.5) == pytest.approx(0.4)
+    assert table.kept(1.5) == pytest.approx(0.4)
     assert table.milliseconds(0.8) == pytest.approx(3.0)
-    assert parse_budget("3ms").share_of(200e6, table) == pytest.approx(0.8)
-    assert table.share(9.0) == 1.0
+    assert parse_budget("3ms").kept_of(200e6, table) == pytest.approx(0.8)
+    assert table.kept(9.0) == 1.0
     with pytest.raises(SanpError, match=r"0\.5ms is below 1ms.*20\.0%.*dense network: 4ms"):
-        table.share(0.5)
+        table.kept(0.5)
 
 
 def test_the_paper_s_weight_is_lambda0_times_the_gap() -> None:
@@ -63,7 +63,7 @@ def test_the_running_cost_is_a_running_mean() -> None:
     controller = BudgetController(0.5, ControllerConfig(strength=1, lowest=-1, highest=1, memory=0.7, anneal=0.0))
     assert controller.update(1.0) == pytest.approx(0.5)
     assert controller.update(0.5) == pytest.approx(0.7 * 1.0 + 0.3 * 0.5 - 0.5)
-    assert controller.running_cost == pytest.approx(0.85)
+    assert controller.running_kept == pytest.approx(0.85)
 
 
 def test_the_weight_is_clipped_on_both_sides() -> None:

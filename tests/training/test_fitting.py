@@ -35,10 +35,10 @@ def test_fit_meets_the_budget_and_keeps_the_accuracy(
     after = sanp.evaluate(gated, squares_test)
     assert before.accuracy > 0.95
     assert after.accuracy > before.accuracy - 0.02
-    assert sanp.evaluate(gated, squares_loader).kept == pytest.approx(gated.share(budget), abs=1e-3)
+    assert sanp.evaluate(gated, squares_loader).kept == pytest.approx(gated.kept_for(budget), abs=1e-3)
     # These images differ much in cost: on others the mean may be off by three of its standard errors.
     error = after.per_sample.std() / after.dense_flops * (1 / 512 + 1 / 1024) ** 0.5
-    assert after.kept == pytest.approx(gated.share(budget), abs=3 * error)
+    assert after.kept == pytest.approx(gated.kept_for(budget), abs=3 * error)
 
 
 def test_warm_up_moves_the_spms_and_nothing_else(small_net: nn.Module, squares_loader: Batches) -> None:

@@ -30,11 +30,11 @@ from sanp.cli.reproduce import reproduce
 from sanp.core import distributed
 from sanp.core.errors import SanpError
 from sanp.evaluation import evaluate
-from sanp.experiments.recipe import PRESETS, Recipe, make_recipe, merge, read_recipe
+from sanp.experiments.recipe import PRESETS, Recipe, make_recipe, merge, read_recipe, sections
 from sanp.experiments.run import Finished, resumed
 from sanp.experiments.run import train as train_run
 from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
-from sanp.experiments.settings import default_of, help_texts, kinds, read_text
+from sanp.experiments.settings import default_of, help_texts, kinds, plain_fields, read_text
 from sanp.experiments.shipped import run_named
 
 app = typer.Typer(help=__doc__.partition(":")[0] + " of sanp.", no_args_is_help=True, add_completion=False)
@@ -91,7 +91,7 @@ def with_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
             text = given.pop(parameter)
             if text is None:
                 continue
-            config = Recipe if section == "" else kinds(Recipe)[section]
+            config = Recipe if section == "" else sections()[section]
             value = read_text(text, kinds(config)[name], f"--{_option(section, name)}")
             settings = merge(settings, {name: value} if section == "" else {section: {name: value}})
         command(**given, settings=settings)
@@ -105,13 +105,10 @@ def with_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _settings() -> list[tuple[str, str, Any]]:
     """Section, name and default of every setting."""
-    found = []
-    for field in fields(Recipe):
-        default = default_of(field)
-        if is_dataclass(default):
-            found += [(field.name, inner.name, default_of(inner)) for inner in fields(default)]
-        else:
-            found.append(("", field.name, default))
+    plain = [(field.name, default_of(field)) for field in plain_fields(Recipe)]
+    found: list[tuple[str, str, Any]] = [("", name, default) for name, default in plain if not is_dataclass(default)]
+    for section, config in sections().items():
+        found += [(section, field.name, default_of(field)) for field in fields(config)]
     return found
 
 
@@ -121,8 +118,8 @@ def _option(section: str, name: str) -> str:
 
 
 def _parameter(section: str, name: str, default: Any) -> inspect.Parameter:
-    config = Recipe if section == "" else kinds(Recipe)[section]
-    panel = "The run" if section == "" else f"Section {section}: {help_texts(Recipe)[section]}"
+    config = Recipe if section == "" else sections()[section]
+    panel = "The run" if section == "" else f"Section {section}: {_section_help(section, config)}"
     shown = "none" if default is None else default
     option = typer.Option(
         f"--{_option(section, name)}",
@@ -134,6 +131,10 @@ def _parameter(section: str, name: str, default: Any) -> inspect.Parameter:
     return inspect.Parameter(
         f"set_{section}_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
     )
+
+
+def _section_help(section: str, config: type) -> str:
+    return help_texts(Recipe).get(section) or str(config.__doc__).partition("\n")[0].rstrip(".")
 
 
 @app.command()

@@ -64,7 +64,7 @@ class LiveProgress:
             f"{progress.epoch}/{progress.epochs}",
             f"{progress.loss:.3f}",
             _percent(progress.accuracy),
-            _percent(progress.cost),
+            _percent(progress.kept),
             _percent(progress.target),
             "" if progress.cost_weight is None else f"{progress.cost_weight:+.2f}",
             _clock(self._seconds_left(progress)),

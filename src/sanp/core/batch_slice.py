@@ -1,7 +1,7 @@
-"""Which rows of the whole batch this process has: what is drawn for each sample is drawn for all of them.
+"""Which slice of the whole batch this process has, and random numbers that do not depend on it.
 
-So random numbers do not depend on how many processes share a batch, and all of them stay at the same place in the
-same sequence, which a checkpoint can keep once for any number of them.
+Numbers are drawn for all samples of the batch by every process, which then takes its own slice of them. So they are the
+same for any number of processes, all generators stay in step, and a checkpoint keeps one state for all of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Rows:
+class BatchSlice:
     """The samples from ``start`` to before ``stop`` of a batch of ``total``."""
 
     start: int
@@ -25,24 +25,24 @@ class Rows:
         """This process's part of the batch."""
         return (self.stop - self.start) / self.total
 
-    def of(self, count: int) -> "Rows | None":
-        """The same rows of a tensor with ``count`` here; None if those are not so many for each sample."""
+    def of(self, count: int) -> "BatchSlice | None":
+        """The slice of a tensor that has ``count`` rows here, as many for each sample; None if that does not divide."""
         each, rest = divmod(count, self.stop - self.start)
-        return None if rest or not each else Rows(each * self.start, each * self.stop, each * self.total)
+        return None if rest or not each else BatchSlice(each * self.start, each * self.stop, each * self.total)
 
 
-_own: ContextVar[Rows | None] = ContextVar("own", default=None)
+_own: ContextVar[BatchSlice | None] = ContextVar("own", default=None)
 
 
-def own_rows() -> Rows | None:
-    """The rows of this process while it trains on a batch with others; None otherwise."""
+def own_slice() -> BatchSlice | None:
+    """The slice of this process while it trains on a batch with others; None otherwise."""
     return _own.get()
 
 
 @contextmanager
-def having(rows: Rows) -> Iterator[None]:
-    """Inside, this process has these rows of the whole batch."""
-    token = _own.set(rows)
+def using_slice(own: BatchSlice) -> Iterator[None]:
+    """Inside, this process has this slice of the whole batch."""
+    token = _own.set(own)
     try:
         yield
     finally:
@@ -50,9 +50,9 @@ def having(rows: Rows) -> Iterator[None]:
 
 
 def draw(sample: Callable[[tuple[int, ...]], Tensor], shape: Sequence[int]) -> Tensor:
-    """``sample(shape)`` for a shape with a row for each sample here: drawn for the whole batch, these rows given."""
-    own = own_rows()
-    rows = None if own is None else own.of(shape[0])
-    if rows is None:
+    """Our slice of ``sample(shape)`` drawn for the whole batch; ``shape`` starts with the number of our samples."""
+    own = own_slice()
+    here = None if own is None else own.of(shape[0])
+    if here is None:
         return sample(tuple(shape))
-    return sample((rows.total, *shape[1:]))[rows.start : rows.stop]
+    return sample((here.total, *shape[1:]))[here.start : here.stop]

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +12,35 @@ from safetensors import SafetensorError
 from sanp.core.errors import SanpError
 
 
+def write_atomically(path: Path, write: Callable[[str], object]) -> None:
+    """Lets ``write`` fill a temporary file, given by its name, then puts that in the place of ``path`` in one step."""
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less what the umask takes
+        mode = temporary.stat().st_mode & 0o777
+    except OSError as error:
+        raise SanpError(f"cannot write {path} ({error.strerror}): choose a folder that can be written") from error
+    try:
+        write(str(temporary))
+        with temporary.open("rb") as file:
+            os.fchmod(file.fileno(), mode)  # some writers replace the file with one for its owner only
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name too
+        finally:
+            os.close(folder)
+    except (OSError, SafetensorError) as error:
+        raise SanpError(f"cannot write {path} ({error}): make room or choose another folder") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process; a folder in use is an error."""
+    """Holds the folder for this process, and lets it go when the process ends; a folder in use is an error."""
     try:
         file = (folder / ".lock").open("w")
     except OSError as error:
@@ -25,31 +51,3 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise SanpError(f"{folder} is in use by another run: wait for it, or choose another folder") from error
         yield
-
-
-_UMASK = os.umask(0o077)  # it can be read only by setting it
-
-
-def write_atomically(path: Path, write: Callable[[str], object]) -> None:
-    """Lets ``write`` fill a temporary file, then puts it in the place of ``path`` in one step."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-    except OSError as error:
-        raise SanpError(f"cannot write {path} ({error.strerror}): choose a folder that can be written") from error
-    try:
-        write(temporary)
-        with Path(temporary).open("rb") as file:
-            os.fchmod(file.fileno(), 0o666 & ~_UMASK)  # a temporary file can be read by its owner only
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name too
-        finally:
-            os.close(folder)
-    except (OSError, SafetensorError) as error:
-        raise SanpError(f"cannot write {path} ({error}): make room or choose another folder") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from sanp.spm.binarize import TopK
 from sanp.spm.module import SPM
 from sanp.spm.recording import Gates
 
@@ -24,8 +23,8 @@ def near_ties(network: nn.Module) -> Iterator[list[Tensor]]:
     found: list[Tensor] = []
 
     def look(spm: SPM, _: Any, gates: Gates) -> None:
-        score = (gates.saliency - spm.threshold).reshape(len(gates.saliency), -1, spm.group).mean(2)  # (N, groups)
-        found.append(_margin(spm, score) < _TIE * score.abs().amax().clamp(min=1e-30))
+        score = spm.score(gates)
+        found.append(spm.binarize.margin(score) < _TIE * score.abs().amax().clamp(min=1e-30))
 
     hooks = [spm.register_forward_hook(look) for spm in network.modules() if type(spm) is SPM]
     try:
@@ -33,19 +32,6 @@ def near_ties(network: nn.Module) -> Iterator[list[Tensor]]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _margin(spm: SPM, score: Tensor) -> Tensor:
-    """How far the closest score of each sample is from being decided otherwise (N,)."""
-    if isinstance(spm.binarize, TopK):
-        ranked, kept = score.sort(1, descending=True).values, int(spm.binarize(score)[0].sum())
-        if kept >= score.shape[1]:
-            return torch.full((len(score),), torch.inf)
-        return ranked[:, kept - 1] - ranked[:, kept]
-    open_ = (score > 0).any(1)
-    best = score.topk(min(2, score.shape[1]), dim=1).values
-    alone = torch.minimum(best[:, 0] - best[:, -1], best[:, 0].abs()) if best.shape[1] > 1 else best[:, 0].abs()
-    return torch.where(open_, score.abs().amin(1), alone)  # with none open the largest is opened
 
 
 def check_batches(example: Any) -> list[Any]:

@@ -17,10 +17,9 @@ from sanp.core.errors import SanpError
 from sanp.experiments.pool import side_by_side
 from sanp.experiments.recipe import Recipe, make_recipe, merge, other_methods, read_recipe
 from sanp.experiments.run import train
-from sanp.experiments.run_folder import read_run
+from sanp.experiments.run_folder import CONFIG, MODEL, is_finished, read_run
 from sanp.experiments.table import Row, read_rows, write_table
 from sanp.experiments.timing import time_runs
-from sanp.methods import METHOD_CONFIGS
 from sanp.training.stage import Progress
 
 Tell = Callable[[str], None]
@@ -36,8 +35,8 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Its report is written."""
-        return (self.folder / "report.json").is_file()
+        """Everything of it is written."""
+        return is_finished(self.folder)
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparis
     for recipe in recipes:
         name = _unused(_name(recipe, f"{recipe.method}-{recipe.budget.strip('%')}"), [job.folder for job in jobs])
         if recipe.pretrained is None:
-            recipe = replace(recipe, pretrained=str(dense[dense_recipe(recipe)] / "model.safetensors"))
+            recipe = replace(recipe, pretrained=str(dense[dense_recipe(recipe)] / MODEL))
         jobs.append(Job(recipe, folder / name))
     return Plan(tuple(Job(recipe, place) for recipe, place in dense.items()), tuple(jobs))
 
@@ -87,7 +86,6 @@ def _row_settings(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]
 def dense_recipe(recipe: Recipe) -> Recipe:
     """The run that trains a row's dense network: all that matters for it, nothing of the pruning."""
     plain = Recipe()
-    own = {name: getattr(plain, name) for name in METHOD_CONFIGS}
     fit = replace(plain.fit, **{name: getattr(recipe.fit, name) for name in _PRETRAINING})
     return replace(
         recipe,
@@ -97,7 +95,7 @@ def dense_recipe(recipe: Recipe) -> Recipe:
         objective=plain.objective,
         controller=plain.controller,
         fit=replace(fit, warmup_epochs=0, joint_epochs=0),
-        **own,
+        method_config=None,
     )
 
 
@@ -193,7 +191,7 @@ def _with_threads(job: Job, threads: int) -> Job:
 
 def carry_out(job: Job, watch: Callable[[Progress], None] | None = None) -> None:
     """Trains one run, from where it stands."""
-    resume = (job.folder / "config.toml").is_file()
+    resume = (job.folder / CONFIG).is_file()
     if resume:
         _check_same(job)
     train(job.recipe, job.folder, watch=watch, resume=resume)

@@ -73,7 +73,7 @@ class ProgressLog:
             "step": progress.step,
             "loss": self._loss / self._steps,
             "accuracy": None if progress.accuracy is None else self._right / self._steps,
-            "cost": progress.cost,
+            "cost": progress.kept,
             "target": progress.target,
             "cost_weight": progress.cost_weight,
             "test_accuracy": None if test is None else test.accuracy,

@@ -2,24 +2,16 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from sanp.backbones import BACKBONES
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError, unknown_name
-from sanp.experiments.settings import build, to_dict, to_toml
+from sanp.experiments.settings import OWN_SECTION, build, kinds, to_toml
 from sanp.gating.amount import parse_budget
-from sanp.methods import METHOD_CONFIGS, METHODS, Method, method_named
-from sanp.methods.autopruner import AutoPrunerConfig
-from sanp.methods.cg import CGConfig
-from sanp.methods.d2nn import D2NNConfig
-from sanp.methods.fbs import FBSConfig
-from sanp.methods.fcp import FCPConfig
-from sanp.methods.ns import NSConfig
-from sanp.methods.rnp import RNPConfig
-from sanp.methods.weight import WeightConfig
+from sanp.methods import METHODS, Method, config_of, method_named
 from sanp.spm.module import SPMConfig
 from sanp.training.budget import ObjectiveConfig
 from sanp.training.config import FitConfig
@@ -65,22 +57,8 @@ class Recipe:
     """the weight of the cost loss"""
     fit: FitConfig = field(default_factory=FitConfig)
     """the three stages"""
-    fbs: FBSConfig = field(default_factory=FBSConfig)
-    """method fbs, Feature Boosting and Suppression"""
-    ns: NSConfig = field(default_factory=NSConfig)
-    """method ns, Network Slimming"""
-    fcp: FCPConfig = field(default_factory=FCPConfig)
-    """method fcp, filter clustering"""
-    cg: CGConfig = field(default_factory=CGConfig)
-    """method cg, Channel Gating"""
-    autopruner: AutoPrunerConfig = field(default_factory=AutoPrunerConfig)
-    """method autopruner"""
-    weight: WeightConfig = field(default_factory=WeightConfig)
-    """method weight, single weights"""
-    rnp: RNPConfig = field(default_factory=RNPConfig)
-    """method rnp, Runtime Neural Pruning"""
-    d2nn: D2NNConfig = field(default_factory=D2NNConfig)
-    """method d2nn, Dynamic Deep Neural Networks"""
+    method_config: Any = field(default=None, metadata=OWN_SECTION)
+    """the method's own settings, in the section of its name; its defaults if none"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -88,6 +66,9 @@ class Recipe:
             raise unknown_name("backbone", self.backbone, BACKBONES)
         if self.method not in METHODS:
             raise unknown_name("method", self.method, METHODS)
+        config = config_of(self.method)
+        if self.method_config is None and config is not None:
+            object.__setattr__(self, "method_config", config())
         parse_budget(self.budget)
         if self.batch_size < 2:
             raise SanpError(f"batch_size {self.batch_size}: batch norm needs at least 2 images in a batch")
@@ -99,21 +80,30 @@ class Recipe:
             raise SanpError(f"test_every {self.test_every}: give 0 or more")
 
     def pruning(self) -> Method:
-        """The method with its own section's settings."""
-        return method_named(self.method, getattr(self, self.method) if self.method in METHOD_CONFIGS else None)
+        """The method with its own settings."""
+        return method_named(self.method, self.method_config)
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings that this run has, as plain values: not the sections of methods that are not its own."""
-        return to_dict(self, without=other_methods(self.method))
+        """All settings of the run as plain values."""
+        values = asdict(self)
+        own = values.pop("method_config")
+        return values if own is None else {**values, self.method: own}
 
     def as_toml(self) -> str:
         """The recipe as a file holds it."""
-        return f"format = {FORMAT}\n{to_toml(self, without=other_methods(self.method))}"
+        own = "" if self.method_config is None else f"\n[{self.method}]\n{to_toml(self.method_config)}"
+        return f"format = {FORMAT}\n{to_toml(self)}{own}"
+
+
+def sections() -> dict[str, type]:
+    """The sections that a recipe may have: name to the class of its settings; a method's section has its name."""
+    common = {name: kind for name, kind in kinds(Recipe).items() if isinstance(kind, type) and is_dataclass(kind)}
+    return {**common, **{name: config for name in METHODS if (config := config_of(name)) is not None}}
 
 
 def other_methods(method: object) -> list[str]:
     """The sections that are settings of other methods than this."""
-    return [name for name in METHOD_CONFIGS if name != method]
+    return [name for name in METHODS if config_of(name) is not None and name != method]
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -159,7 +149,15 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
                 f"{where} has settings of method {other}, and the method is {method}: leave section {other} out, or "
                 f"choose method {other}"
             )
-    return build(Recipe, merge(PRESETS[preset], given), where)
+    own = given.pop(method, None) if isinstance(method, str) and config_of(method) is not None else None
+    recipe = build(Recipe, merge(PRESETS[preset], given), where)
+    if own is None:
+        return recipe
+    if not isinstance(own, Mapping):
+        raise SanpError(f"{where}: {method} is {own!r}, but it is a section: write [{method}] and its settings")
+    config = config_of(recipe.method)
+    assert config is not None
+    return replace(recipe, method_config=build(config, own, f"{where}, section {method}"))
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -30,20 +30,24 @@ from sanp.experiments.metrics import ProgressLog
 from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import (
     CONFIG,
+    DENSE,
     FORMAT,
+    MODEL,
     _write_text,
     evaluation_batches,
+    is_finished,
     load_data,
     read_run,
     write_report,
 )
 from sanp.experiments.shipped import weights_named
 from sanp.experiments.state import Interrupted, Position, Saved
-from sanp.gating.gating import gate
-from sanp.training.fitting import Stages, pretrain_stage
+from sanp.gating.gating import planned_cost
+from sanp.spm.module import SPMConfig, build_spm
+from sanp.training.fitting import pretrain_stage
 from sanp.training.malloc import keep_freed_memory
 from sanp.training.nonfinite import NotFinite, bad_parameter
-from sanp.training.stage import Progress, Stage
+from sanp.training.stage import Progress, Stage, Stages, drive
 from sanp.training.task import Task, set_dropout
 
 Watch = Callable[[Progress], None]
@@ -134,7 +138,8 @@ class _Run:
 
     def carry_out(self) -> Finished:
         """All stages, then evaluation."""
-        gate(self.net, self.task.example()).share(self.recipe.budget)  # a budget below the floor fails here, not later
+        self.recipe.pruning().check(self.net, self.task)
+        _draw_once(self.net, self.task)
         pruned = self._drive(self._stages())
         report = evaluate(pruned, evaluation_batches(self.data))
         assert self.dense is not None
@@ -143,10 +148,10 @@ class _Run:
         return Finished(self.folder, self.dense, report)
 
     def _write(self, pruned: nn.Module, dense: Report, report: Report) -> None:
-        """The results; the network last, for where it is the run is finished."""
+        """The results; the network last, for its presence marks a finished run."""
         before = {"accuracy": dense.accuracy, "flops": dense.flops}
         write_report(self.folder, {"format": FORMAT, **report.as_dict(), "dense": before})
-        save(pruned, self.folder / "model.safetensors")
+        save(pruned, self.folder / MODEL)
         self.saved.clear()
 
     def _stages(self) -> Stages:
@@ -154,7 +159,7 @@ class _Run:
         if self.recipe.pretrained is None and self.recipe.fit.pretrain_epochs:
             yield pretrain_stage(self.net, self.task)
         self.dense = evaluate(self.net, evaluation_batches(self.data))
-        by_first(lambda: save(self.net, self.folder / "dense.safetensors"))
+        by_first(lambda: save(self.net, self.folder / DENSE))
         pruned = yield from self.recipe.pruning().stages(self.net, self.task)
         return pruned
 
@@ -164,22 +169,19 @@ class _Run:
         log = ProgressLog(self.folder, position.log, silent=distributed.rank() > 0)
         with log, Interrupted() as interrupted:
             by_first(log.open)
-            for number in range(1_000):
-                try:
-                    stage = next(stages)
-                except StopIteration as over:
-                    network: nn.Module = over.value
-                    return network
+
+            def run(number: int, stage: Stage) -> None:
                 if number < position.stage:
                     self.saved.load_end(stage, number)
-                    continue
+                    return
                 if number == position.stage:
                     self.saved.restore(stage)
                 try:
                     self._run_stage(stage, number, log, interrupted)
                 except NotFinite as error:
                     raise NotFinite(f"{error}. {self._kept()}") from error
-        raise SanpError("a method gave a thousand stages: it does not end")
+
+            return drive(stages, run)
 
     def _run_stage(self, stage: Stage, number: int, log: ProgressLog, interrupted: Interrupted) -> None:
         for progress in stage.run():
@@ -217,6 +219,16 @@ class _Run:
 def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = None) -> Finished:
     """Goes on with an interrupted run to its end."""
     recipe = read_run(folder)
-    if (folder / "model.safetensors").exists():
+    if is_finished(folder):
         raise SanpError(f"{folder} is finished: evaluate it with sanp eval {folder}")
     return train(replace(recipe, threads=threads or recipe.threads), folder, watch=watch, resume=True)
+
+
+def _draw_once(net: nn.Module, task: Task) -> None:
+    """Draws random numbers that are not used: runs have always drawn the SPMs' weights here as well.
+
+    A seed, a published result or an interrupted run would come out otherwise without these draws.
+    """
+    for layer in planned_cost(net, task.example()).gates.values():
+        if layer.name == layer.path:
+            build_spm(layer.in_channels, layer.out_channels, SPMConfig())

@@ -15,7 +15,7 @@ from sanp.core.files import write_atomically
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
 from sanp.spm.module import BEFORE
 
-CONFIG, REPORT = "config.toml", "report.json"
+CONFIG, REPORT, MODEL, DENSE = "config.toml", "report.json", "model.safetensors", "dense.safetensors"
 
 
 FORMAT = 1
@@ -24,6 +24,11 @@ FORMAT = 1
 
 NUMBERS = ("accuracy", "error", "flops", "dense_flops", "kept", "pruned", "overhead_flops")
 """what every report.json holds as plain numbers"""
+
+
+def is_finished(folder: Path) -> bool:
+    """The run has come to its end: the pruned network is what it writes last."""
+    return (folder / MODEL).is_file()
 
 
 def read_run(folder: Path) -> Recipe:
@@ -51,11 +56,10 @@ class Shape(Protocol):
 def load_run(folder: Path, dataset: Shape) -> nn.Module:
     """The pruned network of a finished run."""
     recipe = read_run(folder)
-    model = folder / "model.safetensors"
-    if not model.is_file():
-        raise SanpError(f"{folder} is not finished (no model.safetensors): go on with sanp train --resume {folder}")
+    if not is_finished(folder):
+        raise SanpError(f"{folder} is not finished (no {MODEL}): go on with sanp train --resume {folder}")
     fresh = build(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
-    return load(model, fresh)
+    return load(folder / MODEL, fresh)
 
 
 def load_data(recipe: Recipe, root: Path | None = None) -> data.Dataset:

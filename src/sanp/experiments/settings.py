@@ -6,14 +6,16 @@ import inspect
 import json
 import textwrap
 import types
-from collections.abc import Container, Mapping
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sanp.core.errors import SanpError
 
 Config = TypeVar("Config")
+OWN_SECTION = {"own_section": True}
+"""metadata of a field that is not given by its own name: the section that holds it is named otherwise"""
 
 
 @cache
@@ -41,7 +43,7 @@ def default_of(field: Field[Any]) -> Any:
 
 def build(config: type[Config], values: Mapping[str, Any], where: str) -> Config:
     """A config from plain values, each checked against its field; sections are tables of their own."""
-    names = [field.name for field in fields(config)]  # type: ignore[arg-type]
+    names = [field.name for field in plain_fields(config)]
     types_of = kinds(config)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
     for name, value in values.items():
@@ -93,17 +95,15 @@ def read_text(text: str, kind: Any, name: str) -> Any:
     return fit_value(text, kind, name)
 
 
-def to_dict(config: Any, without: Container[str] = ()) -> dict[str, Any]:
-    """The config as plain values, but for these of its fields."""
-    return {name: value for name, value in asdict(config).items() if name not in without}
+def plain_fields(config: Any) -> list[Field[Any]]:
+    """The fields that are given by their own name."""
+    return [field for field in fields(config) if not field.metadata.get("own_section")]
 
 
-def to_toml(config: Any, without: Container[str] = ()) -> str:
-    """The config as TOML, but for these of its fields: plain settings first, then a table for each section."""
+def to_toml(config: Any) -> str:
+    """The config as TOML: plain settings first, then a table for each section."""
     plain, sections = [], []
-    for field in fields(config):
-        if field.name in without:
-            continue
+    for field in plain_fields(config):
         value = getattr(config, field.name)
         if is_dataclass(value):
             sections.append(f"\n[{field.name}]\n{to_toml(value)}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sanp.core.errors import SanpError, unknown_name
+from sanp.core.errors import unknown_name
 from sanp.experiments.run_folder import read_report, read_run
 from sanp.methods import METHODS
 
@@ -71,33 +71,28 @@ def read_rows(folders: Iterable[Path]) -> list[Row]:
 def _rows_of(folder: Path) -> list[Row]:
     recipe, found = read_run(folder), read_report(folder)
     method = METHODS[recipe.method]
-    try:
-        dense = Row(
-            data=recipe.data,
-            backbone=recipe.backbone,
-            method="dense",
-            layer_adaptive=False,
-            sample_adaptive=False,
-            error=1 - found["dense"]["accuracy"],
-            flops=found["dense"]["flops"],
-            dense_flops=found["dense"]["flops"],
-            seconds=found["dense"].get("seconds_per_image"),
-        )
-        pruned = Row(
-            data=recipe.data,
-            backbone=recipe.backbone,
-            method=method.name,
-            layer_adaptive=method.layer_adaptive,
-            sample_adaptive=method.sample_adaptive,
-            error=found["error"],
-            flops=found["flops"],
-            dense_flops=found["dense_flops"],
-            seconds=found.get("seconds_per_image"),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise SanpError(
-            f"{folder / 'report.json'} lacks {error}: restore it; sanp eval {folder} needs none of it"
-        ) from error
+    dense = Row(
+        data=recipe.data,
+        backbone=recipe.backbone,
+        method="dense",
+        layer_adaptive=False,
+        sample_adaptive=False,
+        error=1 - found["dense"]["accuracy"],
+        flops=found["dense"]["flops"],
+        dense_flops=found["dense"]["flops"],
+        seconds=found["dense"].get("seconds_per_image"),
+    )
+    pruned = Row(
+        data=recipe.data,
+        backbone=recipe.backbone,
+        method=method.name,
+        layer_adaptive=method.layer_adaptive,
+        sample_adaptive=method.sample_adaptive,
+        error=found["error"],
+        flops=found["flops"],
+        dense_flops=found["dense_flops"],
+        seconds=found.get("seconds_per_image"),
+    )
     return [dense] if method.name == "dense" else [dense, pruned]
 
 
@@ -106,7 +101,7 @@ def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:
     several = len({row.data for row in rows}) > 1
     timed = any(row.seconds is not None for row in rows)
     heading = ["Backbone", "Model", "L-a", "S-a", "Error (%)", "FLOPs (M)", "Pruned (%)"]
-    lines = [["Data"] * several + heading + ["Seconds/image"] * timed]
+    lines = [[*(["Data"] if several else []), *heading, *(["Seconds/image"] if timed else [])]]
     for row in rows:
         line = [
             shown(row.backbone),
@@ -118,7 +113,7 @@ def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:
             "" if row.method == "dense" else f"{100 * row.pruned:.1f}",
         ]
         time = "" if row.seconds is None else f"{row.seconds:.5f}"
-        lines.append([row.data] * several + line + [time] * timed)
+        lines.append([*([row.data] if several else []), *line, *([time] if timed else [])])
     return lines
 
 
@@ -144,7 +139,9 @@ def to_latex(rows: list[Row]) -> str:
     last: tuple[str, str] | None = None
     for row, line in zip(rows, lines, strict=True):
         group = (row.data, row.backbone)
-        written += [r"\hline"] * (group != last) + [_latex_line(line, escape)]
+        if group != last:
+            written.append(r"\hline")
+        written.append(_latex_line(line, escape))
         last = group
     return "\n".join([*written, r"\hline", r"\end{tabular}"]) + "\n"
 

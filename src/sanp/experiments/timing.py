@@ -9,7 +9,15 @@ from torch import Tensor
 from sanp.backbones import build
 from sanp.checkpoint import load
 from sanp.engine.bench.latency import seconds_per_image
-from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_report, read_run, write_report
+from sanp.experiments.run_folder import (
+    DENSE,
+    evaluation_batches,
+    load_data,
+    load_run,
+    read_report,
+    read_run,
+    write_report,
+)
 
 IMAGES = 30
 """test images to measure on"""
@@ -32,7 +40,7 @@ def _time_alike(folders: list[Path]) -> None:
     batches = evaluation_batches(dataset, IMAGES)
     images: Tensor = next(iter(batches))[0]
     fresh = build(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
-    networks = [load(folders[0] / "dense.safetensors", fresh), *(load_run(folder, dataset) for folder in folders)]
+    networks = [load(folders[0] / DENSE, fresh), *(load_run(folder, dataset) for folder in folders)]
     dense, *pruned = seconds_per_image(networks, images)
     for folder, seconds in zip(folders, pruned, strict=True):
         found = read_report(folder)

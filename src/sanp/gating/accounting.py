@@ -103,3 +103,8 @@ class FixedCost(OfDense):
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
         """The channels that are left: (1, C_out)."""
         return {name: channels.double()[None] for name, channels in self.open.items()}
+
+
+def mean_kept(cost: Accounting, decisions: Decisions) -> float:
+    """The mean share of the dense FLOPs that these decisions compute."""
+    return float(cost.per_sample(decisions).mean()) / cost.dense_flops

@@ -1,12 +1,12 @@
-"""The computation budget and the weight λ that follows the gap to it (paper 3.4, eq. 12): plain numbers, no tensors."""
+"""Amounts of computation as a user writes them: a share of the dense FLOPs, a count of them, or a time."""
 
 import math
 import re
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
+
+import numpy as np
 
 from sanp.core.errors import SanpError
 
@@ -32,7 +32,7 @@ class Amount:
     value: float
     unit: Unit
 
-    def share_of(self, dense_flops: float, latency: "LatencyTable | None" = None) -> float:
+    def kept_of(self, dense_flops: float, latency: "LatencyTable | None" = None) -> float:
         """The share of the dense FLOPs that this amount is; a time needs a latency table."""
         if self.unit == "ms" and latency is None:
             raise SanpError(
@@ -40,7 +40,7 @@ class Amount:
                 "sanp.engine.latency_table(gated, images) measures, or give a share or a count"
             )
         if self.unit == "ms" and latency is not None:
-            return latency.share(self.value)
+            return latency.kept(self.value)
         return self.value if self.unit == "share" else self.value / dense_flops
 
     def __str__(self) -> str:
@@ -54,11 +54,12 @@ class LatencyTable:
     points: tuple[tuple[float, float], ...]
     """in ascending order of both"""
 
-    def milliseconds(self, share: float) -> float:
+    def milliseconds(self, kept: float) -> float:
         """The time that a share takes; outside the measured shares that of the nearest one."""
-        return _between(self.points, share)
+        shares, times = zip(*self.points, strict=True)
+        return float(np.interp(kept, shares, times))
 
-    def share(self, milliseconds: float) -> float:
+    def kept(self, milliseconds: float) -> float:
         """The share that can be had for a time; one below the fastest that was measured is an error."""
         fastest, slowest = self.points[0][1], self.points[-1][1]
         if milliseconds < fastest:
@@ -66,18 +67,8 @@ class LatencyTable:
                 f"a budget of {milliseconds:g}ms is below {fastest:.3g}ms, the time of {self.points[0][0]:.1%} of the "
                 f"FLOPs, the least that was measured (the dense network: {slowest:.3g}ms): give more"
             )
-        return _between([(time, share) for share, time in self.points], milliseconds)
-
-
-def _between(points: Sequence[tuple[float, float]], at: float) -> float:
-    """Linear interpolation; the end values outside."""
-    place = bisect_left([x for x, _ in points], at)
-    if place == 0:
-        return points[0][1]
-    if place == len(points):
-        return points[-1][1]
-    (x0, y0), (x1, y1) = points[place - 1], points[place]
-    return y0 + (y1 - y0) * (at - x0) / (x1 - x0) if x1 > x0 else y1
+        shares, times = zip(*self.points, strict=True)
+        return float(np.interp(milliseconds, times, shares))
 
 
 def parse_budget(given: object) -> Amount:

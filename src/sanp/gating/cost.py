@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from sanp.core.errors import SanpError
-from sanp.gating.flops import conv_flops
+from sanp.gating.amount import LatencyTable, parse_budget
+from sanp.gating.flops import conv_flops, human
 from sanp.tracing.masks import LIVE, Liveness
 from sanp.tracing.topology import Layer, Topology
 
@@ -104,6 +105,22 @@ class CostModel:
         return {**closed, **decisions}
 
 
+def kept_for(budget: object, cost: CostModel, latency: LatencyTable | None = None) -> float:
+    """The share of the dense FLOPs that a budget leaves; one that the gates cannot reach is an error."""
+    kept = parse_budget(budget).kept_of(cost.dense_flops, latency)
+    floor = cost.floor_flops / cost.dense_flops
+    if kept < floor:
+        raise SanpError(
+            f"a budget of {budget} is {kept:.3%} of {human(cost.dense_flops)} FLOPs, and one open channel in each "
+            f"gated layer already costs {floor:.3%} ({human(cost.floor_flops)}): give at least that"
+        )
+    if kept > 1:
+        raise SanpError(
+            f"a budget of {budget} is more than the dense {human(cost.dense_flops)} FLOPs: nothing to prune"
+        )
+    return kept
+
+
 class _Sides:
     """The live inputs and outputs of some layers; how to read them is found once, since it runs at every step."""
 
@@ -118,17 +135,15 @@ class _Sides:
 
     def live(self, decisions: Decisions) -> dict[str, tuple[Tensor, Tensor]]:
         """Layer name to its inputs and outputs, (N or 1, C) each."""
-        read = iter(self._liveness(decisions))
+        gated = iter(self._liveness(decisions))
         like = next(iter(decisions.values())) if decisions else torch.zeros(())
-        sides = iter(
-            [
-                next(read) if gated else like.new_ones(1, width)
-                for gated, width in zip(self._gated, self._widths, strict=True)
-            ]
-        )
-        return {
-            layer.name: (inputs, outputs) for layer, inputs, outputs in zip(self._layers, sides, sides, strict=True)
-        }
+
+        def side(is_gated: bool, width: int) -> Tensor:
+            return next(gated) if is_gated else like.new_ones(1, width)
+
+        sides = [side(is_gated, width) for is_gated, width in zip(self._gated, self._widths, strict=True)]
+        names = [layer.name for layer in self._layers]
+        return dict(zip(names, zip(sides[::2], sides[1::2], strict=True), strict=True))
 
     def flops(self, decisions: Decisions) -> dict[str, Tensor]:
         """FLOPs of each layer for each sample (N or 1,)."""

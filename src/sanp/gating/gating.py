@@ -12,6 +12,7 @@ from sanp.core.checks import check_kind, check_many, check_network
 from sanp.core.copying import copy_of
 from sanp.core.errors import SanpError, unknown_name
 from sanp.core.modules import unwrapped
+from sanp.gating.cost import CostModel
 from sanp.gating.count import trace_batch
 from sanp.gating.network import GatedNetwork, Origin
 from sanp.gating.sites import FUNCTIONAL, Sites, find_sites
@@ -73,6 +74,12 @@ def gate(
     return gated
 
 
+def planned_cost(net: nn.Module, example_input: Any) -> CostModel:
+    """The cost model that a network will have once it is gated; nothing is inserted or copied."""
+    trace, _ = trace_batch(net, example_input)
+    return CostModel(_topology(trace, find_sites(trace, set(), shortcuts=True)))
+
+
 def _origin(example: Any, spm: SPMConfig, skip: tuple[str, ...], shortcuts: bool) -> Origin:
     parts = (
         example if isinstance(example, tuple) else tuple(example.values()) if isinstance(example, dict) else (example,)
@@ -124,13 +131,15 @@ def _insert(net: nn.Module, sites: Sites, topology: Topology, make_spm: Callable
         if path not in sites.norms or ":" in path:
             continue
         norm_path = sites.norms[path]
-        norm = modules[norm_path] if norm_path is not None and norm_path != FUNCTIONAL else None
+        outside = norm_path == FUNCTIONAL
+        norm = None if norm_path is None or outside else modules[norm_path]
         gated: GatedConv | FollowingConv
         if layer.role == "gated":
-            gated = GatedConv(path, modules[path], norm, make_spm(layer.in_channels, layer.out_channels))
+            spm = make_spm(layer.in_channels, layer.out_channels)
+            gated = GatedConv(path, modules[path], norm, spm, norm_outside=outside)
         else:
-            gated = FollowingConv(path, modules[path], norm, OpenChannels(topology.masks, layer.outputs))
-        gated.norm_outside = norm_path == FUNCTIONAL
+            followed = OpenChannels(topology.masks, layer.outputs)
+            gated = FollowingConv(path, modules[path], norm, followed, norm_outside=outside)
         _device_and_mode(gated, modules[path])
         instead[modules[path]] = gated
         if norm is not None:

@@ -1,4 +1,4 @@
-"""The gated network: a stranger's network with gates in it, what they cost, and the dial that moves them."""
+"""The gated network: a network of anybody's with gates in it, what they cost, and thresholds that meet a budget."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sanp.core.errors import SanpError
 from sanp.core.modules import tensors_in
 from sanp.gating.amount import Amount, LatencyTable, parse_budget
-from sanp.gating.cost import CostModel
-from sanp.gating.flops import human, predictor_flops
-from sanp.gating.thresholds import move_thresholds
-from sanp.spm.gated_conv import FollowingConv, GatedConv, ScaleAfterNorm
+from sanp.gating.cost import CostModel, kept_for
+from sanp.gating.flops import predictor_flops
+from sanp.gating.thresholds import calibrate_thresholds
+from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.spm.module import SPMConfig, closing_rate
+from sanp.spm.outside_norm import ScaleAfterNorm
 from sanp.spm.recording import forward_of, keep_for_backward
 from sanp.tracing.topology import Topology, module_path
 
@@ -90,38 +90,29 @@ class GatedNetwork(nn.Module):
         return [parameter for parameter in self.net.parameters() if id(parameter) not in own]
 
     def parameter_groups(self, lr: float, steps: int) -> list[dict[str, Any]]:
-        """What an optimiser of Adam's kind takes for a training loop of so many steps: the network at ``lr``, the SPMs
-        at a rate that can close a channel in that time."""
+        """Parameter groups for Adam: the backbone at ``lr``, the SPMs at a rate that can close a channel in ``steps``.
+
+        ``lr`` is the learning rate of the network's own parameters, ``steps`` the length of the training loop. The SPMs
+        get at least ``lr``, and no weight decay.
+        """
         return [
             {"params": self.backbone_parameters(), "lr": lr},
             {"params": self.spm_parameters(), "lr": max(lr, closing_rate(steps)), "weight_decay": 0.0},
         ]
 
-    def share(self, budget: object) -> float:
-        """A budget as a share of the dense FLOPs; one that this network cannot reach is an error."""
-        amount = parse_budget(budget)
-        share = amount.share_of(self.dense_flops, self.latency)
-        floor = self.cost.floor_flops / self.dense_flops
-        if share < floor:
-            raise SanpError(
-                f"a budget of {budget} is {share:.3%} of {human(self.dense_flops)} FLOPs, and one open channel in each "
-                f"gated layer already costs {floor:.3%} ({human(self.cost.floor_flops)}): give at least that"
-            )
-        if share > 1:
-            raise SanpError(
-                f"a budget of {budget} is more than the dense {human(self.dense_flops)} FLOPs: nothing to prune"
-            )
-        return share
+    def kept_for(self, budget: object) -> float:
+        """The share of the dense FLOPs that a budget leaves; one that this network cannot reach is an error."""
+        return kept_for(budget, self.cost, self.latency)
 
     def set_budget(self, budget: object, images: Tensor | Iterable[Any]) -> float:
-        """Moves the decision thresholds until the mean cost on these images is the budget; gives the share reached.
+        """Calibrates the thresholds so that the mean cost on these images is the budget; gives the share reached.
 
-        ``images`` is a tensor or batches of one (labels beside them are ignored); for a network of several inputs,
-        batches that are tuples of them, or dictionaries of keywords. An untrained network is first given
-        random saliencies, so that the wanted density can be had for a benchmark.
+        ``budget`` is a share (``0.35``, ``"35%"``), a count of multiply-adds (``"60M"``) or, with a latency table, a
+        time (``"2.5ms"``). ``images`` is a tensor or batches of one (labels beside them are ignored); for a network of
+        several inputs, batches that are tuples of them, or dictionaries of keywords. An untrained network is first
+        given random saliencies, so that the wanted density can be had for a benchmark.
         """
-        share = self.share(budget)
-        reached = move_thresholds(self, share, images)
+        reached = calibrate_thresholds(self, self.kept_for(budget), images)
         self.budget = parse_budget(budget)
         return reached
 

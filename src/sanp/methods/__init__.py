@@ -1,24 +1,27 @@
-"""Every pruning method, one file each; METHODS is the table of them."""
+"""Exactly the pruning methods, a file each with its settings; imports spm, gating and training.
+
+``METHODS`` is the table of them; ``parts`` and ``cutting`` hold what several of them use.
+"""
 
 from dataclasses import replace
 from typing import Any
 
 from sanp.core.checks import check_kind
 from sanp.core.errors import SanpError, unknown_name
-from sanp.methods.autopruner import AutoPruner, AutoPrunerConfig
-from sanp.methods.cg import CG, CGConfig
-from sanp.methods.d2nn import D2NN, D2NNConfig
+from sanp.methods.autopruner import AutoPruner
+from sanp.methods.cg import CG
+from sanp.methods.d2nn import D2NN
 from sanp.methods.dense import Dense
-from sanp.methods.fbs import FBS, FBSConfig
-from sanp.methods.fcp import FCP, FCPConfig
+from sanp.methods.fbs import FBS
+from sanp.methods.fcp import FCP
 from sanp.methods.fixed_k import FixedK
 from sanp.methods.l1 import L1
 from sanp.methods.method import Method
-from sanp.methods.ns import NS, NSConfig
-from sanp.methods.rnp import RNP, RNPConfig
+from sanp.methods.ns import NS
+from sanp.methods.rnp import RNP
 from sanp.methods.sanp import SANP
 from sanp.methods.static import Static
-from sanp.methods.weight import Weight, WeightConfig
+from sanp.methods.weight import Weight
 
 METHODS: dict[str, Method] = {
     "sanp": SANP(),
@@ -36,17 +39,11 @@ METHODS: dict[str, Method] = {
     "dense": Dense(),
 }
 
-METHOD_CONFIGS: dict[str, type] = {
-    "fbs": FBSConfig,
-    "ns": NSConfig,
-    "fcp": FCPConfig,
-    "cg": CGConfig,
-    "autopruner": AutoPrunerConfig,
-    "weight": WeightConfig,
-    "rnp": RNPConfig,
-    "d2nn": D2NNConfig,
-}
-"""The settings that a method has besides those of every run."""
+
+def config_of(method: str) -> type | None:
+    """The class of a method's own settings; None if it has none."""
+    config = getattr(METHODS.get(method), "config", None)
+    return None if config is None else type(config)
 
 
 def method_named(name: str, config: Any = None) -> Method:
@@ -56,11 +53,11 @@ def method_named(name: str, config: Any = None) -> Method:
         raise unknown_name("method", name, METHODS)
     if config is None:
         return METHODS[name]
-    wanted = METHOD_CONFIGS.get(name)
+    wanted = config_of(name)
     if wanted is None or not isinstance(config, wanted):
         has = "has no settings of its own" if wanted is None else f"takes {wanted.__name__}"
         raise SanpError(f"method {name} {has}, and was given {type(config).__name__}")
     return replace(METHODS[name], config=config)  # type: ignore[type-var]
 
 
-__all__ = ["METHODS", "METHOD_CONFIGS", "Method", "method_named"]
+__all__ = ["METHODS", "Method", "config_of", "method_named"]

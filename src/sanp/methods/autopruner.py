@@ -19,14 +19,14 @@ from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.core.modules import device_of
 from sanp.methods.cutting.cutting import Cutting
-from sanp.methods.cutting.ranking import below, least_of_each_layer, owned, ranked
+from sanp.methods.cutting.ranking import below, least_of_each_layer, ranked, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts, plain_stage
 from sanp.spm.recording import Gates, forward_of, note
 from sanp.tracing.tracer import trace_forward
-from sanp.training.fitting import Stages
 from sanp.training.optimizers import flat, tuned
-from sanp.training.stage import Stage
+from sanp.training.stage import Stage, Stages
 from sanp.training.task import Task
+from sanp.training.term import Forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,16 +145,21 @@ class AutoPruner:
     sample_adaptive: bool = False
     config: AutoPrunerConfig = field(default_factory=AutoPrunerConfig)
 
+    def check(self, net: nn.Module, task: Task) -> None:
+        """One channel in each layer must not cost more than the budget."""
+        cutting = Cutting(net, task, self.name)
+        cutting.check_emptying(removable_groups(cutting.channel_groups, added=False))
+
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Code layers, the cut, fine-tuning."""
         cutting = Cutting(net, task, self.name)
         if cutting.example.dim() != 4:
             shape = tuple(cutting.example.shape)
             raise SanpError(f"autopruner takes images, and the example is {shape}: choose l1 or ns")
-        layers = owned(cutting.coupling, added=False)
-        equal = {int(root): 0.0 for roots in layers.values() for root in roots}
-        rate = cutting.level(lambda rate: least_of_each_layer(cutting.coupling, layers, equal, rate), 0.0, 1.0)
-        sites = {path: cutting.coupling.norm_of.get(path, path) for path in layers}
+        layers = removable_groups(cutting.channel_groups, added=False)
+        equal = {int(group): 0.0 for groups in layers.values() for group in groups}
+        rate = cutting.level(lambda rate: least_of_each_layer(cutting.channel_groups, layers, equal, rate), 0.0, 1.0)
+        sites = {path: cutting.channel_groups.norm_of.get(path, path) for path in layers}
         coded = CodedNetwork(cutting.net, sites, cutting.example)
         learn, fine = epochs_in_parts(task, self.config.code_share, 1 - self.config.code_share)
         if learn:
@@ -162,11 +167,11 @@ class AutoPruner:
         coded.remove_codes()
         scores = ranked(layers, code_scores(cutting, coded, layers))
 
-        def gone_at(threshold: float) -> set[int]:
-            return below(cutting.coupling, scores, threshold)
+        def removed_at(threshold: float) -> set[int]:
+            return below(cutting.channel_groups, scores, threshold)
 
-        threshold = cutting.level(gone_at, -1.0, max(scores.values()))
-        finished = yield from cutting.fine_tune(cutting.without(gone_at(threshold)), fine)
+        threshold = cutting.level(removed_at, -1.0, max(scores.values()))
+        finished = yield from cutting.fine_tune(cutting.without(removed_at(threshold)), fine)
         return finished
 
     def _code_stage(self, coded: CodedNetwork, task: Task, epochs: int, target: float) -> Stage:
@@ -174,8 +179,8 @@ class AutoPruner:
             for code in coded.layers.values():
                 code.steepness.fill_(1 + (self.config.steepest - 1) * progress)
 
-        def penalty(progress: float, gates: Mapping[str, Gates]) -> Tensor:
-            return rate_penalty((gate.saliency for gate in gates.values()), target, self.config.strength)
+        def penalty(forward: Forward) -> Tensor:
+            return rate_penalty((gate.saliency for gate in forward.gates.values()), target, self.config.strength)
 
         adam = torch.optim.AdamW(coded.code_parameters(), lr=self.config.lr, weight_decay=0.0)
         return plain_stage(
@@ -183,7 +188,7 @@ class AutoPruner:
             coded,
             task,
             epochs,
-            extra=penalty,
+            penalty=penalty,
             before_step=steepen,
             only=coded.network_parameters(),
             also_train=(tuned(adam, flat(task.config.rise)),),
@@ -193,8 +198,8 @@ class AutoPruner:
 def code_scores(cutting: Cutting, coded: CodedNetwork, layers: dict[str, Tensor]) -> dict[int, float]:
     """The running mean of v of each channel that may go; its sign says on which side of σ = 0.5 it is."""
     scores = {}
-    for path, roots in layers.items():
-        channels = cutting.coupling.roots(cutting.coupling.members[path].outputs).tolist()
+    for path, groups in layers.items():
+        channels = cutting.channel_groups.groups_of(cutting.channel_groups.members[path].outputs).tolist()
         of = dict(zip(channels, coded.layers[path].mean_v.tolist(), strict=True))
-        scores.update({int(root): of[int(root)] for root in roots})
+        scores.update({int(group): of[int(group)] for group in groups})
     return scores

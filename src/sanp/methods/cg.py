@@ -7,25 +7,26 @@ are not gated. It saves pixels, not channels: its FLOPs count, but an engine tha
 
 import copy
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from sanp.core.bisection import find_level
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating
-from sanp.methods.parts.bisection import check_reach, find_level
+from sanp.gating.accounting import mean_kept
 from sanp.methods.parts.pixel_gate import PixelGatedNetwork
-from sanp.methods.parts.retrain import epochs_in_parts, finish_norms, share_of
-from sanp.spm.recording import record
+from sanp.methods.parts.retrain import check_reach, epochs_in_parts, kept_of
+from sanp.spm.recording import decisions_of, record
 from sanp.tracing.topology import module_path
-from sanp.training.controller import BudgetController
-from sanp.training.fitting import Stages
+from sanp.training.controller import BudgetController, IntegralController
+from sanp.training.finish import finish_norms, first_images
 from sanp.training.optimizers import schedule, sgd, tuned
 from sanp.training.precision import Format
-from sanp.training.stage import Outcome, Stage, steps_in
-from sanp.training.task import Task, share_right, with_teacher
+from sanp.training.stage import Stage, Stages, steps_in
+from sanp.training.task import Task, with_teacher
+from sanp.training.term import Contribution, Forward, stage_with_term
 
 OPEN, CLOSED = -6.0, 6.0
 """targets, in deviations of the partial sums, at which all gates are on or off"""
@@ -50,34 +51,27 @@ class CGConfig:
             raise SanpError(f"hold {self.hold} must not be negative and gain {self.gain} must be above 0")
 
 
-class TargetThreshold:
-    """T in training: rises while the cost is above the falling target, falls while below."""
+class HeldThresholds:
+    """hold · Σ (δ - T)², T following the running cost: it rises while more is computed than the target wants."""
 
-    def __init__(self, network: PixelGatedNetwork, share: float, task: Task, steps: int, gain: float) -> None:
-        self.network, self.steps, self.gain = network, steps, gain
-        self.controller = BudgetController(share, task.controller)
-        self.step = 0
-        self.now = OPEN / 3
+    def __init__(self, network: PixelGatedNetwork, controller: IntegralController, hold: float) -> None:
+        self.network, self.controller, self.hold = network, controller, hold
+        network.set_target(controller.level)
 
-    @property
-    def target(self) -> float:
-        """What a step should cost now."""
-        return self.controller.target_at(self.step / self.steps)
+    def contribute(self, forward: Forward) -> Contribution:
+        """The penalty, and T for the next step."""
+        loss = self.hold * torch.stack([gate.offset.square().sum() for gate in self.network.gates]).sum()
+        target, level = self.controller.target, self.controller.level
+        self.controller.update(mean_kept(self.network.cost, decisions_of(forward.gates)))
+        self.network.set_target(self.controller.level)
+        return Contribution(loss, self.controller.running_kept, target, level)
 
-    def update(self, cost: float) -> None:
-        """Takes the cost of one step, a share of the dense FLOPs."""
-        self.controller.update(cost, self.step / self.steps)
-        self.now = min(CLOSED, max(OPEN, self.now + self.gain * (cost - self.target)))
-        self.step += 1
-        self.network.set_target(self.now)
-
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, float | None]:
         """What a checkpoint keeps."""
-        return {"step": self.step, "now": self.now, **self.controller.state()}
+        return self.controller.state()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, float | None]) -> None:
         """Goes on where the state was taken."""
-        self.step, self.now = int(state["step"]), float(state["now"])
         self.controller.restore(state)
 
 
@@ -90,68 +84,66 @@ class CG:
     sample_adaptive: bool = True
     config: CGConfig = field(default_factory=CGConfig)
 
+    def check(self, net: nn.Module, task: Task) -> None:
+        """An error for a budget below the cost of the base paths."""
+        self._network(net, task)
+
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Pixel gates, joint training, the target threshold that meets the budget."""
-        network = PixelGatedNetwork(copy.deepcopy(net), task.example(), self.config.groups)
-        share = share_of(task, network.cost.dense_flops)
-        check_reach(base_share(network), share, self.name)
+        network, kept = self._network(net, task)
         task = with_teacher(task, net)
         epochs = epochs_in_parts(task, 1)[0]
         if epochs:
-            yield self._joint_stage(network, task, share, epochs)
+            yield self._joint_stage(network, task, kept, epochs)
         finish_norms(network, task)
-        calibrate_target(network, task, share)
+        calibrate_target(network, task, kept)
         return network
 
-    def _joint_stage(self, network: PixelGatedNetwork, task: Task, share: float, epochs: int) -> Stage:
-        term = TargetThreshold(network, share, task, epochs * steps_in(task.loader), self.config.gain)
-        network.set_target(term.now)
-        if task.teacher is not None:
-            Format(task.teacher, task.config.precision)
+    def _network(self, net: nn.Module, task: Task) -> tuple[PixelGatedNetwork, float]:
+        """A gated copy, and the share of the dense FLOPs that the budget leaves."""
+        network = PixelGatedNetwork(copy.deepcopy(net), task.example(), self.config.groups)
+        kept = kept_of(task, network.cost.dense_flops)
+        check_reach(base_kept(network), kept, self.name)
+        return network, kept
 
-        def step_loss(x: Tensor, y: Any, progress: float) -> Outcome:
-            with record(network) as gates:
-                output = network(x)
-            loss = task.loss_with_teacher(x, output, y)
-            total = loss + self.config.hold * torch.stack([gate.offset.square().sum() for gate in network.gates]).sum()
-            target, now = term.target, term.now
-            decisions = {name: gate.decision for name, gate in gates.items()}
-            term.update(float(network.cost.per_sample(decisions).mean()) / network.cost.dense_flops)
-            right = share_right(output, y)
-            return Outcome(total, right, term.controller.running_cost, target, now, shown=loss.item())
-
+    def _joint_stage(self, network: PixelGatedNetwork, task: Task, kept: float, epochs: int) -> Stage:
+        controller = IntegralController(
+            BudgetController(kept, task.controller),
+            epochs * steps_in(task.loader),
+            gain=self.config.gain,
+            start=OPEN / 3,
+            lowest=OPEN,
+            highest=CLOSED,
+        )
         optimizers = [tuned(sgd(list(network.parameters()), task.config.lr, task.config), schedule(task.config))]
-        format = Format(network, task.config.precision)
-        return Stage("joint", network, task.loader, epochs, step_loss, optimizers, format, also=term)
+        return stage_with_term(
+            "joint", network, task, epochs, optimizers, HeldThresholds(network, controller, self.config.hold)
+        )
 
 
-def base_share(network: PixelGatedNetwork) -> float:
-    """The cost with every gate off, as a share of the dense FLOPs."""
+def base_kept(network: PixelGatedNetwork) -> float:
+    """The share of the dense FLOPs that is computed with every gate off."""
     off = {layer.name: torch.zeros(1, layer.out_channels) for layer in network.cost.layers}
     gated = {name: zeros for name, zeros in off.items() if module_path(name) in network.cost.base}
-    return float(network.cost.per_sample(gated)) / network.cost.dense_flops
+    return mean_kept(network.cost, gated)
 
 
 @torch.no_grad()
-def calibrate_target(network: PixelGatedNetwork, task: Task, share: float) -> None:
-    """Sets the target threshold whose mean cost on some training images is the share."""
-    format = Format(network, task.config.precision)
-    batches: list[Tensor] = []
-    for x, _ in task.loader:
-        batches.append(format.place(x))
-        if sum(map(len, batches)) >= min(512, task.config.calibrate_images):
-            break
+def calibrate_target(network: PixelGatedNetwork, task: Task, kept: float) -> None:
+    """Sets the target threshold with which the mean cost on some training images is the budget."""
     if not task.config.calibrate_images:
         return
+    format = Format(network, task.config.precision)
+    batches = first_images(task.loader, min(512, task.config.calibrate_images), format)
 
-    def cost_at(target: float) -> float:
+    def kept_at(target: float) -> float:
         network.set_target(target)
         total = 0.0
         for x in batches:
             with record(network) as gates:
                 network(x)
-            total += float(network.cost.per_sample({name: gate.decision for name, gate in gates.items()}).sum())
+            total += float(network.cost.per_sample(decisions_of(gates)).sum())
         return total / sum(map(len, batches)) / network.cost.dense_flops
 
     with evaluating(network), format.autocast():
-        cost_at(find_level(cost_at, share, OPEN, CLOSED, steps=14))
+        kept_at(find_level(kept_at, kept, OPEN, CLOSED, steps=14))

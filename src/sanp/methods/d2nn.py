@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.gating.gating import MakeSPM
+from sanp.gating.cost import kept_for
+from sanp.gating.gating import MakeSPM, planned_cost
 from sanp.gating.network import GatedNetwork
 from sanp.methods.method import GatingMethod
-from sanp.methods.parts.q_learning import ChoosingSPM, Episode, choice_stage, taken
-from sanp.methods.parts.retrain import epochs_in_parts
+from sanp.methods.parts.q_learning import ChoosingSPM, Episode, check_widths, choice_stage, taken
 from sanp.spm.module import SPMConfig
-from sanp.spm.saliency import descriptor
+from sanp.spm.saliency import Saliency, descriptor
 from sanp.training.finish import finish
 from sanp.training.stage import Stage
 from sanp.training.task import Task
@@ -45,7 +45,7 @@ class D2NNConfig:
             raise SanpError(f"lr {self.lr} must be above 0")
 
 
-class ControlNode(nn.Module):
+class ControlNode(Saliency):
     """Q of running the small or the whole module."""
 
     def __init__(self, in_channels: int) -> None:
@@ -73,10 +73,10 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> Choosing
     return ChoosingSPM(ControlNode(in_channels), out_channels, WIDTHS)
 
 
-def episode_reward(right: Tensor, cost: Tensor, price: float) -> Tensor:
-    """λ · right - (1 - λ) · cost with λ = 1 / (1 + price). (N,)"""
+def episode_reward(right: Tensor, kept: Tensor, price: float) -> Tensor:
+    """λ · right - (1 - λ) · kept with λ = 1 / (1 + price). (N,)"""
     mix = 1 / (1 + price)
-    return mix * right - (1 - mix) * cost
+    return mix * right - (1 - mix) * kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +92,20 @@ class D2NN(GatingMethod):
         """A control node at every convolution."""
         return make_spm
 
-    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
-        """All epochs jointly, the price following the budget; then the dial."""
-        epochs = epochs_in_parts(task, 1)[0]
-        yield choice_stage(gated, task, epochs, self.learn, explore=self.config.explore, lr=self.config.lr)
-        finish(gated, task, share)
+    def check(self, net: nn.Module, task: Task) -> None:
+        """The narrowest choice everywhere must not cost more than the budget."""
+        cost = planned_cost(net, task.example())
+        check_widths(cost, kept_for(task.budget, cost), WIDTHS, self.name)
+
+    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
+        """All epochs jointly, the price following the budget; then the calibration."""
+        kept = gated.kept_for(task.budget)
+        check_widths(gated.cost, kept, WIDTHS, self.name)
+        yield choice_stage(gated, task, kept, self.learn, explore=self.config.explore, lr=self.config.lr)
+        finish(gated, task, kept)
 
     def learn(self, episode: Episode, price: float) -> Tensor:
         """The mean squared distance of the values taken from the episode's reward."""
-        reward = episode_reward(episode.right, episode.cost, price)  # (N,)
+        reward = episode_reward(episode.right, episode.kept, price)  # (N,)
         found = torch.stack([taken(choice) for choice in episode.choices], 1)  # (N, layers)
         return (found - reward[:, None]).square().mean()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from sanp.training.fitting import Stages
+from sanp.training.stage import Stages
 from sanp.training.task import Task
 
 
@@ -15,6 +15,9 @@ class Dense:
     name: str = "dense"
     layer_adaptive: bool = False
     sample_adaptive: bool = False
+
+    def check(self, net: nn.Module, task: Task) -> None:
+        """Every budget will do."""
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """No stage at all, whatever the budget."""

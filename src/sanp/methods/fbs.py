@@ -7,7 +7,7 @@ scale stays as a constant factor, so that inserting g changes nothing.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -19,12 +19,14 @@ from sanp.core.errors import SanpError
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.methods.method import GatingMethod
-from sanp.methods.parts.density import Winners, density_stage, finish_density
+from sanp.methods.parts.density import density_stage, finish_density
 from sanp.methods.parts.retrain import epochs_in_parts
+from sanp.spm.binarize import TopK
 from sanp.spm.module import SPM, SPMConfig
-from sanp.spm.recording import Gates
+from sanp.spm.saliency import FoldedSaliency, Saliency
 from sanp.training.stage import Stage
 from sanp.training.task import Task
+from sanp.training.term import Forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +47,15 @@ class FBSConfig:
         if not 0 < self.fall < 1 or not 0 <= self.falling <= 1:
             raise SanpError(f"fall {self.fall} and falling {self.falling} are shares: give them between 0 and 1")
 
-    def target_at(self, share: float, progress: float) -> float:
+    def target_at(self, kept: float, progress: float) -> float:
         """The cost to come to: that of densities 0.1 apart, from 1 down to the budget's (cost = density²)."""
-        last = math.sqrt(share)
+        last = math.sqrt(kept)
         rungs = max(1, math.ceil((1 - last) / self.fall - 1e-9))
         done = rungs if progress >= self.falling else 1 + int(rungs * progress / self.falling)
-        return max(share, (1 - self.fall * done) ** 2) if done < rungs else share
+        return max(kept, (1 - self.fall * done) ** 2) if done < rungs else kept
 
 
-class BoostingSaliency(nn.Module):
+class BoostingSaliency(Saliency):
     """g(x): how much each output channel is to be amplified."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
@@ -73,10 +75,15 @@ class BoostingSaliency(nn.Module):
             ss = x.float().abs().mean(tuple(range(2, x.dim())))  # (N, C_in)
             return F.relu(self.phi(ss))
 
+    def folded(self) -> FoldedSaliency:
+        """One layer, and the channel for the second."""
+        channels = self.phi.out_features
+        return FoldedSaliency(self.phi.weight, self.phi.bias, torch.eye(channels), torch.zeros(channels), absolute=True)
+
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     """FBS's predictor and its winners; none of SANP's settings apply."""
-    return SPM(BoostingSaliency(in_channels, out_channels), Winners(out_channels, round_up=True))
+    return SPM(BoostingSaliency(in_channels, out_channels), TopK(out_channels, round_up=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +106,13 @@ class FBS(GatingMethod):
             if isinstance(scale, nn.Parameter):
                 scale.requires_grad_(False)
 
-    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
+    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
         """All epochs jointly, while the density goes down."""
+        kept = gated.kept_for(task.budget)
         epochs = epochs_in_parts(task, 1)[0]
-        yield density_stage(
-            gated, task, epochs, lambda progress: self.config.target_at(share, progress), extra=self._lasso
-        )
-        finish_density(gated, task, share)
+        yield density_stage(gated, task, epochs, lambda progress: self.config.target_at(kept, progress), self._lasso)
+        finish_density(gated, task, kept)
 
-    def _lasso(self, gates: Mapping[str, Gates]) -> Tensor:
-        return self.config.lasso * torch.stack([gate.saliency.abs().sum(1).mean() for gate in gates.values()]).sum()
+    def _lasso(self, forward: Forward) -> Tensor:
+        sums = [gate.saliency.abs().sum(1).mean() for gate in forward.gates.values()]
+        return self.config.lasso * torch.stack(sums).sum()

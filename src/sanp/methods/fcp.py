@@ -5,7 +5,6 @@ becomes its mean filter and the next layers' kernels over it are summed, which i
 rest is fine-tuned. The rate is the one whose cost is the budget. Layers joined by an addition share their clusters.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -15,12 +14,11 @@ from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.methods.cutting.clusters import Part, filters, k_means, merge, parts_of, rows_of, spread
 from sanp.methods.cutting.cutting import Cutting
-from sanp.methods.cutting.ranking import owned
-from sanp.methods.parts.retrain import Extra, epochs_in_parts, plain_stage, total_lr
-from sanp.spm.recording import Gates
-from sanp.training.fitting import Stages
-from sanp.training.stage import steps_in
+from sanp.methods.cutting.ranking import removable_groups
+from sanp.methods.parts.retrain import epochs_in_parts, plain_stage, total_lr
+from sanp.training.stage import Stages, steps_in
 from sanp.training.task import Task
+from sanp.training.term import Forward, Penalty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,7 @@ class FCPConfig:
 class Clustered:
     """One layer's channels in clusters."""
 
-    roots: Tensor
+    groups: Tensor
     assigned: Tensor
     parts: list[Part]
 
@@ -63,27 +61,32 @@ class FCP:
     sample_adaptive: bool = False
     config: FCPConfig = field(default_factory=FCPConfig)
 
+    def check(self, net: nn.Module, task: Task) -> None:
+        """One channel in each layer must not cost more than the budget."""
+        cutting = Cutting(net, task, self.name)
+        cutting.check_emptying(removable_groups(cutting.channel_groups))
+
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Clusters, the stage that pulls them together, the merge, fine-tuning."""
         cutting = Cutting(net, task, self.name)
-        layers = owned(cutting.coupling)
+        layers = removable_groups(cutting.channel_groups)
 
-        def gone_at(rate: float) -> set[int]:
-            return {int(root) for roots in layers.values() for root in roots[num_clusters(len(roots), rate) :]}
+        def removed_at(rate: float) -> set[int]:
+            return {int(group) for groups in layers.values() for group in groups[num_clusters(len(groups), rate) :]}
 
-        rate = cutting.level(gone_at, 0.0, 1.0)
-        clustered = [_cluster(cutting, roots, rate) for roots in layers.values()]
+        rate = cutting.level(removed_at, 0.0, 1.0)
+        clustered = [_cluster(cutting, groups, rate) for groups in layers.values()]
         pulled, fine = epochs_in_parts(task, self.config.cluster_share, 1 - self.config.cluster_share)
         if pulled:
             distance = total_lr(task.config, pulled, steps_in(task.loader), weight=lambda progress: progress)
             strength = self.config.pull / distance if distance else 0.0  # a lone step has no time to grow
             yield plain_stage(
-                "cluster", cutting.net, cutting.task, pulled, extra=_cluster_pull(cutting.net, clustered, strength)
+                "cluster", cutting.net, cutting.task, pulled, penalty=_cluster_pull(cutting.net, clustered, strength)
             )
-        gone: set[int] = set()
+        removed: set[int] = set()
         for layer in clustered:
-            gone |= merge(cutting.net, cutting.coupling, layer.roots, layer.assigned)
-        finished = yield from cutting.fine_tune(cutting.without(gone), fine)
+            removed |= merge(cutting.net, cutting.channel_groups, layer.groups, layer.assigned)
+        finished = yield from cutting.fine_tune(cutting.without(removed), fine)
         return finished
 
 
@@ -92,21 +95,21 @@ def num_clusters(channels: int, rate: float) -> int:
     return max(1, channels - int(rate * channels + 1e-9))
 
 
-def _cluster(cutting: Cutting, roots: Tensor, rate: float) -> Clustered:
-    parts = parts_of(cutting.net, cutting.coupling, roots)
-    return Clustered(roots, k_means(filters(cutting.net, parts), num_clusters(len(roots), rate)), parts)
+def _cluster(cutting: Cutting, groups: Tensor, rate: float) -> Clustered:
+    parts = parts_of(cutting.net, cutting.channel_groups, groups)
+    return Clustered(groups, k_means(filters(cutting.net, parts), num_clusters(len(groups), rate)), parts)
 
 
-def _cluster_pull(net: nn.Module, clustered: list[Clustered], strength: float) -> Extra:
+def _cluster_pull(net: nn.Module, clustered: list[Clustered], strength: float) -> Penalty:
     """(λ/2) Σ |w_i - mean|², λ = strength · progress."""
 
-    def penalty(progress: float, gates: Mapping[str, Gates]) -> Tensor:
+    def penalty(forward: Forward) -> Tensor:
         spreads = [
             spread(rows_of(net, part), layer.assigned, layer.count)
             for layer in clustered
-            if layer.count < len(layer.roots)
+            if layer.count < len(layer.groups)
             for part in layer.parts
         ]
-        return strength * progress / 2 * torch.stack(spreads).sum() if spreads else torch.zeros(())
+        return strength * forward.progress / 2 * torch.stack(spreads).sum() if spreads else torch.zeros(())
 
     return penalty

@@ -10,7 +10,8 @@ from math import gcd
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.methods.method import GatingMethod
-from sanp.methods.parts.density import Winners, density_stage, finish_density
+from sanp.methods.parts.density import density_stage, finish_density
+from sanp.spm.binarize import TopK
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.training.controller import BudgetController
 from sanp.training.fitting import warmup_stage
@@ -19,10 +20,10 @@ from sanp.training.task import Task
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
-    """SANP's saliency with the winners for a binarizer."""
+    """SANP's saliency with a fixed number of winners."""
     saliency = predicted_saliency(in_channels, out_channels, config)
     group = gcd(out_channels, config.group)
-    return SPM(saliency, Winners(out_channels // group), most=config.most, group=group)
+    return SPM(saliency, TopK(out_channels // group), most=config.most, group=group)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +35,14 @@ class FixedK(GatingMethod):
     sample_adaptive: bool = True
 
     def spm_maker(self) -> MakeSPM:
-        """Winners in every layer, all of them for a start."""
+        """A fixed number of winners in every layer, all channels for a start."""
         return make_spm
 
-    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
+    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
         """Warm-up, then the density falls to that of the budget and stays."""
+        kept = gated.kept_for(task.budget)
         if task.config.warmup_epochs:
             yield warmup_stage(gated, task)
-        falling = BudgetController(share, task.controller).target_at
+        falling = BudgetController(kept, task.controller).target_at
         yield density_stage(gated, task, task.config.joint_epochs, falling)
-        finish_density(gated, task, share)
+        finish_density(gated, task, kept)

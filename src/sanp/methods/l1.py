@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from torch import nn
 
 from sanp.methods.cutting.cutting import Cutting
-from sanp.methods.cutting.ranking import channel_sums, least_of_each_layer, owned
+from sanp.methods.cutting.ranking import channel_sums, least_of_each_layer, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts
-from sanp.training.fitting import Stages
+from sanp.training.stage import Stages
 from sanp.training.task import Task
 
 
@@ -23,18 +23,23 @@ class L1:
     layer_adaptive: bool = False
     sample_adaptive: bool = False
 
+    def check(self, net: nn.Module, task: Task) -> None:
+        """One channel in each layer must not cost more than the budget."""
+        cutting = Cutting(net, task, self.name)
+        cutting.check_emptying(removable_groups(cutting.channel_groups, added=False))
+
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Cuts, then fine-tunes for all of the epochs."""
         cutting = Cutting(net, task, self.name)
-        layers = owned(cutting.coupling, added=False)
+        layers = removable_groups(cutting.channel_groups, added=False)
         scores: dict[int, float] = {}
         for path in layers:
             norms = cutting.module(path).weight.flatten(1).abs().sum(1)  # (C_out,)
-            scores.update(channel_sums(cutting.coupling, path, norms))
+            scores.update(channel_sums(cutting.channel_groups, path, norms))
 
-        def gone_at(rate: float) -> set[int]:
-            return least_of_each_layer(cutting.coupling, layers, scores, rate)
+        def removed_at(rate: float) -> set[int]:
+            return least_of_each_layer(cutting.channel_groups, layers, scores, rate)
 
-        smaller = cutting.without(gone_at(cutting.level(gone_at, 0.0, 1.0)))
+        smaller = cutting.without(removed_at(cutting.level(removed_at, 0.0, 1.0)))
         finished = yield from cutting.fine_tune(smaller, epochs_in_parts(task, 1)[0])
         return finished

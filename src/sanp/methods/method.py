@@ -7,11 +7,12 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from sanp.gating.amount import parse_budget
-from sanp.gating.gating import MakeSPM, gate
+from sanp.gating.cost import kept_for
+from sanp.gating.gating import MakeSPM, gate, planned_cost
 from sanp.gating.network import GatedNetwork
 from sanp.spm.module import SPMConfig
-from sanp.training.fitting import Stages, fit_stages
-from sanp.training.stage import Stage
+from sanp.training.fitting import fit_stages
+from sanp.training.stage import Stage, Stages
 from sanp.training.task import Task, with_teacher
 
 
@@ -31,6 +32,10 @@ class Method(Protocol):
     @property
     def sample_adaptive(self) -> bool:
         """S-a: the decisions depend on the image."""
+        ...
+
+    def check(self, net: nn.Module, task: Task) -> None:
+        """An error, before anything is trained, for a budget that the method cannot meet on this network."""
         ...
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
@@ -64,8 +69,8 @@ class GatingMethod:
     def prepare(self, gated: GatedNetwork) -> None:
         """Changes a network that has just been gated; leaves it as it is unless the method needs something."""
 
-    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
-        """The stages from a gated network to one that costs this share; SANP's, unless the method has others."""
+    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
+        """The stages from a gated network to one that meets the budget; SANP's, unless the method has others."""
         yield from fit_stages(gated, task)
 
     def finished(self, gated: GatedNetwork, net: nn.Module, example: Tensor) -> nn.Module:
@@ -81,11 +86,14 @@ class GatingMethod:
         self.prepare(gated)
         return gated
 
+    def check(self, net: nn.Module, task: Task) -> None:
+        """One open channel in each gated layer must not cost more than the budget."""
+        kept_for(task.budget, planned_cost(net, task.example()))
+
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Gates the network and trains it; a budget that it cannot reach is an error before that."""
+        """Gates the network and trains it."""
         example = task.example()
         gated = self.gate(net, example, spm=task.spm)
-        share = gated.share(task.budget)
         gated.budget = parse_budget(task.budget)
-        yield from self.train(gated, with_teacher(task, net), share)
+        yield from self.train(gated, with_teacher(task, net))
         return self.finished(gated, net, example)

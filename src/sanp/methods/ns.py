@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.methods.cutting.cutting import Cutting
-from sanp.methods.cutting.ranking import below, owned, ranked
+from sanp.methods.cutting.ranking import below, ranked, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts, plain_stage, total_lr
-from sanp.training.fitting import Stages
-from sanp.training.stage import steps_in
+from sanp.training.stage import Stages, steps_in
 from sanp.training.task import Task
 
 PAPER_SPARSITY = 1e-4
@@ -57,24 +56,29 @@ class NS:
     sample_adaptive: bool = False
     config: NSConfig = field(default_factory=NSConfig)
 
+    def check(self, net: nn.Module, task: Task) -> None:
+        """One channel in each layer must not cost more than the budget."""
+        cutting = Cutting(net, task, self.name)
+        cutting.check_emptying(removable_groups(cutting.channel_groups))
+
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Sparsity training, the cut, fine-tuning."""
         cutting = Cutting(net, task, self.name)
         scales = _scales(cutting)
-        cutting.check_reach(below(cutting.coupling, scale_scores(cutting, scales), float("inf")))
+        cutting.check_reach(below(cutting.channel_groups, scale_scores(cutting, scales), float("inf")))
         sparse, fine = epochs_in_parts(task, self.config.sparse_share, 1 - self.config.sparse_share)
         weight = self.config.weight(total_lr(task.config, sparse, steps_in(task.loader)))
         if sparse:
             yield plain_stage(
-                "sparsity", cutting.net, cutting.task, sparse, extra=lambda _, __: weight * scale_penalty(scales)
+                "sparsity", cutting.net, cutting.task, sparse, penalty=lambda _: weight * scale_penalty(scales)
             )
-        scores = ranked(owned(cutting.coupling), scale_scores(cutting, scales))
+        scores = ranked(removable_groups(cutting.channel_groups), scale_scores(cutting, scales))
 
-        def gone_at(threshold: float) -> set[int]:
-            return below(cutting.coupling, scores, threshold)
+        def removed_at(threshold: float) -> set[int]:
+            return below(cutting.channel_groups, scores, threshold)
 
-        threshold = cutting.level(gone_at, -1.0, max(scores.values()))
-        finished = yield from cutting.fine_tune(cutting.without(gone_at(threshold)), fine)
+        threshold = cutting.level(removed_at, -1.0, max(scores.values()))
+        finished = yield from cutting.fine_tune(cutting.without(removed_at(threshold)), fine)
         return finished
 
 
@@ -85,22 +89,28 @@ def scale_penalty(scales: dict[str, Tensor]) -> Tensor:
 
 def scale_scores(cutting: Cutting, scales: dict[str, Tensor]) -> dict[int, float]:
     """Of each channel that may go and has a scale, its largest |γ|."""
-    coupling = cutting.coupling
-    removable = {int(root) for roots in owned(coupling).values() for root in roots}
+    channel_groups = cutting.channel_groups
+    removable = {int(group) for groups in removable_groups(channel_groups).values() for group in groups}
     scores: dict[int, float] = {}
     scaled: set[int] = set()
     for path, scale in scales.items():
-        for root, size in zip(
-            coupling.roots(coupling.members[path].outputs).tolist(), scale.detach().abs().tolist(), strict=True
+        for group, size in zip(
+            channel_groups.groups_of(channel_groups.members[path].outputs).tolist(),
+            scale.detach().abs().tolist(),
+            strict=True,
         ):
-            scaled.add(root)
-            scores[root] = max(size, scores.get(root, 0.0))
-    return {root: score for root, score in scores.items() if root in removable & scaled}
+            scaled.add(group)
+            scores[group] = max(size, scores.get(group, 0.0))
+    return {group: score for group, score in scores.items() if group in removable & scaled}
 
 
 def _scales(cutting: Cutting) -> dict[str, Tensor]:
     """The scales of the batch norms that follow convolutions with channels that may go."""
-    norms = {cutting.coupling.norm_of[path] for path in cutting.coupling.convs if path in cutting.coupling.norm_of}
+    norms = {
+        cutting.channel_groups.norm_of[path]
+        for path in cutting.channel_groups.convs
+        if path in cutting.channel_groups.norm_of
+    }
     scales = {path: cutting.module(path).weight for path in sorted(norms)}
     scales = {path: scale for path, scale in scales.items() if isinstance(scale, Tensor)}
     if not scales:

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.gating.gating import MakeSPM
+from sanp.gating.cost import kept_for
+from sanp.gating.gating import MakeSPM, planned_cost
 from sanp.gating.network import GatedNetwork
 from sanp.methods.method import GatingMethod
-from sanp.methods.parts.q_learning import ChoosingSPM, Episode, choice_stage, taken
-from sanp.methods.parts.retrain import epochs_in_parts
+from sanp.methods.parts.q_learning import ChoosingSPM, Episode, check_widths, choice_stage, taken
 from sanp.spm.module import SPMConfig
-from sanp.spm.saliency import descriptor
+from sanp.spm.saliency import Saliency, descriptor
 from sanp.tracing.topology import module_path
 from sanp.training.finish import finish
 from sanp.training.stage import Stage
@@ -66,7 +66,7 @@ _hidden: ContextVar[Tensor | None] = ContextVar("hidden", default=None)
 """the agent's memory within one forward; the last layer clears it"""
 
 
-class RecurrentValues(nn.Module):
+class RecurrentValues(Saliency):
     """Q of each action at one layer."""
 
     def __init__(self, in_channels: int, agent: Agent) -> None:
@@ -121,11 +121,17 @@ class RNP(GatingMethod):
         if layers:
             layers[0].first = layers[-1].last = True  # type: ignore[assignment]
 
-    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
-        """All epochs jointly, the price following the budget; then the dial."""
-        epochs = epochs_in_parts(task, 1)[0]
-        yield choice_stage(gated, task, epochs, self.learn, explore=self.config.explore, lr=self.config.lr)
-        finish(gated, task, share)
+    def check(self, net: nn.Module, task: Task) -> None:
+        """The narrowest choice everywhere must not cost more than the budget."""
+        cost = planned_cost(net, task.example())
+        check_widths(cost, kept_for(task.budget, cost), WIDTHS, self.name)
+
+    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
+        """All epochs jointly, the price following the budget; then the calibration."""
+        kept = gated.kept_for(task.budget)
+        check_widths(gated.cost, kept, WIDTHS, self.name)
+        yield choice_stage(gated, task, kept, self.learn, explore=self.config.explore, lr=self.config.lr)
+        finish(gated, task, kept)
 
     def learn(self, episode: Episode, price: float) -> Tensor:
         """The mean squared distance of the values taken from their targets."""

@@ -51,12 +51,12 @@ class Static(GatingMethod):
         """Constant gates."""
         return make_spm
 
-    def train(self, gated: GatedNetwork, task: Task, share: float) -> Iterator[Stage]:
+    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
         """SANP's stages at a rate of its own, with noise until the end draws near."""
         given = task.config
         settle = SETTLE if given.settle is None else given.settle
         config = replace(given, spm_lr=given.spm_lr or RATE, settle=settle)
-        yield from super().train(gated, replace(task, config=config), share)
+        yield from super().train(gated, replace(task, config=config))
 
     def finished(self, gated: GatedNetwork, net: nn.Module, example: Tensor) -> nn.Module:
         """The fold and the cut, where they save as much."""

@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sanp.core.bisection import find_level
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.gating.accounting import FixedCost
+from sanp.gating.accounting import FixedCost, mean_kept
 from sanp.gating.cost import CostModel
 from sanp.gating.count import ungated_cost
-from sanp.methods.parts.bisection import check_reach, find_level
-from sanp.methods.parts.retrain import epochs_in_parts, finish_norms, plain_stage, share_of
-from sanp.training.fitting import Stages
+from sanp.methods.parts.retrain import check_reach, epochs_in_parts, kept_of, plain_stage
+from sanp.training.finish import finish_norms
+from sanp.training.stage import Stages
 from sanp.training.task import Task, with_teacher
 
 
@@ -66,9 +67,9 @@ class SparseNetwork(nn.Module):
         """Non-zero multiply-adds."""
         return self.cost_with({path: weight != 0 for path, weight in self.weights.items()})
 
-    def cost_with(self, kept: Mapping[str, Tensor]) -> FixedCost:
+    def cost_with(self, left: Mapping[str, Tensor]) -> FixedCost:
         """The cost if only these weights were not zero."""
-        live = {path: mask.flatten(1).sum(1) for path, mask in kept.items()}  # (C_out,)
+        live = {path: mask.flatten(1).sum(1) for path, mask in left.items()}  # (C_out,)
         own = {layer.name: live.get(layer.path) for layer in self.dense.layers}
         positions = {layer.name: layer.positions for layer in self.dense.layers}
         flops = {name: nonzero_flops(positions[name], count) for name, count in own.items() if count is not None}
@@ -81,22 +82,22 @@ class SparseNetwork(nn.Module):
         one = {path: torch.zeros_like(weight, dtype=torch.bool) for path, weight in self.weights.items()}
         for mask in one.values():
             mask[(0,) * mask.dim()] = True
-        return float(self.cost_with(one).per_sample({})) / self.dense.dense_flops
+        return mean_kept(self.cost_with(one), {})
 
     @torch.no_grad()
-    def drop(self, share: float) -> None:
+    def drop(self, kept: float) -> None:
         """Drops the weights below q · deviation of those that are left, q such that this share of FLOPs is left."""
         sizes = {path: weight.abs() / weight[weight != 0].std() for path, weight in self.weights.items()}
         tops = {path: 0.999 * float(size.max()) for path, size in sizes.items()}  # a layer's largest weight stays
 
-        def kept_at(q: float) -> dict[str, Tensor]:
+        def left_at(q: float) -> dict[str, Tensor]:
             return {path: size > min(q, tops[path]) for path, size in sizes.items()}
 
-        def cost_at(q: float) -> float:
-            return float(self.cost_with(kept_at(q)).per_sample({})) / self.dense.dense_flops
+        def share_at(q: float) -> float:
+            return mean_kept(self.cost_with(left_at(q)), {})
 
-        for path, kept in kept_at(find_level(cost_at, share, 0.0, max(tops.values()))).items():
-            self.weights[path].mul_(kept)
+        for path, left in left_at(find_level(share_at, kept, 0.0, max(tops.values()))).items():
+            self.weights[path].mul_(left)
 
 
 def nonzero_flops(positions: int, live: Tensor) -> float:
@@ -120,13 +121,21 @@ class Weight:
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Drops and retrains in rounds; the share left falls by the same factor in each."""
         sparse = SparseNetwork(copy.deepcopy(net), task.example())
-        share = share_of(task, sparse.dense.dense_flops)
-        check_reach(sparse.least, share, self.name)
+        kept = self._kept(sparse, task)
         task = with_teacher(task, net)
         rounds = self.config.rounds
         for number, epochs in enumerate(epochs_in_parts(task, *(1,) * rounds)):
-            sparse.drop(share ** ((number + 1) / rounds))
+            sparse.drop(kept ** ((number + 1) / rounds))
             if epochs:  # a stage has its own optimizer, so that no momentum moves a dropped weight
                 yield plain_stage(f"retrain {number + 1}", sparse, task, epochs)
         finish_norms(sparse, task)
         return sparse
+
+    def check(self, net: nn.Module, task: Task) -> None:
+        """One weight in each layer must not cost more than the budget."""
+        self._kept(SparseNetwork(copy.deepcopy(net), task.example()), task)
+
+    def _kept(self, sparse: SparseNetwork, task: Task) -> float:
+        kept = kept_of(task, sparse.dense.dense_flops)
+        check_reach(sparse.least, kept, self.name)
+        return kept

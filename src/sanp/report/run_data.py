@@ -60,7 +60,7 @@ class Source:
     def target(self) -> float | None:
         """The budget as a share of the dense FLOPs."""
         try:
-            return parse_budget(self.recipe.budget).share_of(self.report.dense_flops)
+            return parse_budget(self.recipe.budget).kept_of(self.report.dense_flops)
         except SanpError:  # a time, which is no share of the FLOPs
             return None
 

@@ -3,31 +3,24 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from sanp.core.errors import SanpError
 from sanp.spm.module import SPM
-from sanp.spm.recording import decided, note, running
-
-
-def over_positions(scale: Tensor, features: Tensor) -> Tensor:
-    """(N, C) made to multiply (N, C, ...) in the precision of the features."""
-    return scale.to(features.dtype).reshape(*scale.shape, *(1,) * (features.dim() - 2))
+from sanp.spm.outside_norm import over_positions, scale_later
+from sanp.spm.recording import decided, note
 
 
 class _Normalised(nn.Module):
     """A convolution and the batch norm that follows it, if any; other attributes are the convolution's own."""
 
-    def __init__(self, name: str, conv: nn.Module, norm: nn.Module | None) -> None:
+    def __init__(self, name: str, conv: nn.Module, norm: nn.Module | None, *, norm_outside: bool) -> None:
         super().__init__()
         self.name = name
         self.conv = conv
         self.norm = norm
-        self.norm_outside = False
-        """a batch norm follows that is no module: the scale waits for it (:class:`ScaleAfterNorm`)"""
+        self.norm_outside = norm_outside
+        """the batch norm is a function that the network calls itself (outside_norm.py)"""
 
     def __getattr__(self, name: str) -> Any:
         # A stranger's forward may read `self.conv1.weight` or `.stride`; it gets what stood there before.
@@ -45,23 +38,19 @@ class _Normalised(nn.Module):
 
     def scaled(self, y: Tensor, scale: Tensor) -> Tensor:
         """The features times (N, C), at once or after the batch norm outside."""
-        if not self.norm_outside:
-            return y * over_positions(scale, y)
-        now = running()
-        if now is None:
-            raise SanpError(
-                f"{self.name} is scaled after a batch norm outside it: call the whole gated network, and leave "
-                "activation checkpointing off"
-            )
-        now.waiting[id(y)] = y, scale
-        return y
+        if self.norm_outside:
+            scale_later(self.name, y, scale)
+            return y
+        return y * over_positions(scale, y)
 
 
 class GatedConv(_Normalised):
     """A convolution whose channels its SPM scales by their saliency or prunes."""
 
-    def __init__(self, name: str, conv: nn.Module, norm: nn.Module | None, spm: SPM) -> None:
-        super().__init__(name, conv, norm)
+    def __init__(
+        self, name: str, conv: nn.Module, norm: nn.Module | None, spm: SPM, *, norm_outside: bool = False
+    ) -> None:
+        super().__init__(name, conv, norm, norm_outside=norm_outside)
         self.spm = spm
 
     def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C_in, ...) -> (N, C_out, ...)
@@ -81,8 +70,10 @@ class FollowingConv(_Normalised):
         conv: nn.Module,
         norm: nn.Module | None,
         open_channels: Callable[[Mapping[str, Tensor]], Tensor],
+        *,
+        norm_outside: bool = False,
     ) -> None:
-        super().__init__(name, conv, norm)
+        super().__init__(name, conv, norm, norm_outside=norm_outside)
         self.open_channels = open_channels
 
     def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C, ...) -> (N, C', ...)
@@ -112,17 +103,3 @@ class MovedNorm(nn.Identity):
             if name.startswith("_"):
                 raise
             return getattr(self._inside[0], name)
-
-
-class ScaleAfterNorm(TorchFunctionMode):
-    """Multiplies what a functional batch norm makes of a gated convolution's output by the scale that waits for it."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        now = running()
-        if func in (F.batch_norm, torch.batch_norm) and now is not None:
-            features = args[0] if args else (kwargs or {})["input"]
-            _, scale = now.waiting.pop(id(features), (None, None))
-            if scale is not None:
-                return result * over_positions(scale, result)
-        return result

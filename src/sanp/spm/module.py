@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.spm.binarize import SemanticHashing, hard_decision, saturating_sigmoid
+from sanp.spm.binarize import Binarizer, SemanticHashing
 from sanp.spm.recording import Gates
-from sanp.spm.saliency import PredictedSaliency
+from sanp.spm.saliency import PredictedSaliency, Saliency
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,6 @@ class SPMConfig:
             raise SanpError(f"noise {self.noise} must not be negative: it is a standard deviation")
         if not 0 <= self.soft_share <= 1:
             raise SanpError(f"soft_share {self.soft_share} must be in [0, 1]: it is a share of the samples")
-        if self.per not in ("sample", "element"):
-            raise SanpError(f"per {self.per!r} is not known: choose sample or element")
         if self.most is not None and not self.most > 0:
             raise SanpError(f"most {self.most} must be above 0: it is the largest factor of a channel, or none")
         if self.group < 1:
@@ -69,8 +67,8 @@ class SPM(nn.Module):
 
     def __init__(
         self,
-        saliency: nn.Module,
-        binarize: nn.Module,
+        saliency: Saliency,
+        binarize: Binarizer,
         *,
         most: float | None = None,
         group: int = 1,
@@ -86,7 +84,16 @@ class SPM(nn.Module):
     @property
     def flops(self) -> int:
         """Multiply-adds of the prediction for one image, without the mean over positions."""
-        return int(self.saliency.flops)  # type: ignore[arg-type]
+        return self.saliency.flops
+
+    @property
+    def level(self) -> float:
+        """What opens fewer channels the higher it is: the threshold, or the share of channels that does not win."""
+        return self.binarize.level(self.threshold)
+
+    @level.setter
+    def level(self, level: float) -> None:
+        self.binarize.set_level(self.threshold, level)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SPM":
         """Moves to a device as any module, but stays float32 when a network is made half precision.
@@ -107,11 +114,20 @@ class SPM(nn.Module):
         saliency = self.saliency(x)  # (N, C_out)
         score = self._grouped(saliency - self.threshold)
         applied = self.binarize(score)
-        decision, soft = applied.detach(), None
-        if self.training and isinstance(self.binarize, SemanticHashing):
-            decision, soft = hard_decision(score), self._each(saturating_sigmoid(score.detach()))
-        each = self._each(decision), self._each(applied)
-        return Gates(saliency, *each, most=self.most, scales=self.scales, soft=soft)
+        soft = self.binarize.soft(score.detach()) if self.training else None
+        decision = applied.detach() if soft is None else self.binarize.decide(score)
+        return Gates(
+            saliency,
+            self._each(decision),
+            self._each(applied),
+            most=self.most,
+            scales=self.scales,
+            soft=None if soft is None else self._each(soft),
+        )
+
+    def score(self, gates: Gates) -> Tensor:
+        """What the decisions of a forward were made of: (N, C_out / group), open where it is high."""
+        return self._grouped(gates.saliency - self.threshold)
 
     def _grouped(self, score: Tensor) -> Tensor:
         """The mean score of every group of neighbouring channels."""
@@ -150,7 +166,7 @@ def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     return hashed(predicted_saliency(in_channels, out_channels, config), out_channels, config)
 
 
-def hashed(saliency: nn.Module, out_channels: int, config: SPMConfig, *, scales: bool = True) -> SPM:
+def hashed(saliency: Saliency, out_channels: int, config: SPMConfig, *, scales: bool = True) -> SPM:
     """An SPM that decides by Improved Semantic Hashing of any saliency."""
     binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
     return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group), scales=scales)

@@ -52,11 +52,6 @@ class Gates:
 class Recording(dict[str, Gates]):
     """Layer name to :class:`Gates`, in the order of execution; a layer's second call in a forward is ``name:2``."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: dict[int, tuple[Tensor, Tensor]] = {}
-        """identity of features that a batch norm outside their layer still has to see, to them and their scale"""
-
     def note(self, name: str, gates: Gates) -> None:
         """Adds what a layer decided, under a name that no earlier call has taken."""
         key, call = name, 1
@@ -64,6 +59,16 @@ class Recording(dict[str, Gates]):
             call += 1
             key = f"{name}:{call}"
         self[key] = gates
+
+
+def decisions_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
+    """Layer name to b (N, C_out), as a cost model takes them."""
+    return {name: each.decision for name, each in gates.items()}
+
+
+def saliencies_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
+    """Layer name to s (N, C_out)."""
+    return {name: each.saliency for name, each in gates.items()}
 
 
 # The gates of the forward that is running now, and who wants a copy of them.
@@ -131,7 +136,7 @@ def forward_of(network: nn.Module) -> Iterator[None]:
             wanted.update(recording)
 
 
-def record(network: nn.Module) -> AbstractContextManager[Mapping[str, Gates]]:
+def record(network: nn.Module) -> AbstractContextManager[Recording]:
     """Collects the gates of the last forward of ``network`` inside the block: layer name to :class:`Gates`.
 
     A network wrapped for data-parallel training or compilation may be given as it is.
@@ -141,7 +146,7 @@ def record(network: nn.Module) -> AbstractContextManager[Mapping[str, Gates]]:
 
 
 @contextmanager
-def _listening(network: nn.Module) -> Iterator[Mapping[str, Gates]]:
+def _listening(network: nn.Module) -> Iterator[Recording]:
     recording = Recording()
     token = _listeners.set((*_listeners.get(), (network, recording)))
     try:

@@ -5,6 +5,8 @@ s = W2 relu(W1 d) [+ bias]      the saliency of every output channel
 """
 
 import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -64,7 +66,37 @@ class Standardize(nn.Module):
         return z + self.centre
 
 
-class PredictedSaliency(nn.Module):
+@dataclass(frozen=True)
+class FoldedSaliency:
+    """A saliency function as two matrices, everything else folded in: s = w2 relu(w1 d + b1) + b2."""
+
+    w1: Tensor
+    """(hidden, C_in); no rows for a constant saliency"""
+    b1: Tensor
+    w2: Tensor
+    """(C_out, hidden)"""
+    b2: Tensor
+    absolute: bool = False
+    """d is the mean of the absolute values of an input channel"""
+
+
+class Saliency(nn.Module, ABC):
+    """How much each output channel of a convolution matters: (N, C_in, ...) to (N, C_out)."""
+
+    @property
+    @abstractmethod
+    def flops(self) -> int:
+        """Multiply-adds for one image, without the mean over positions."""
+
+    def folded(self) -> FoldedSaliency | None:
+        """The same function of d for a runtime that is not torch; None where it has no such form."""
+        return None
+
+    def wake(self, generator: torch.Generator) -> None:
+        """Makes the saliencies of an untrained network differ between channels and images, for a benchmark."""
+
+
+class PredictedSaliency(Saliency):
     """Eq. 8, from the layer's input: sample-adaptive.
 
     ``bias`` is what every saliency starts from; with ``start`` = 0 it is exactly that, so that inserting the module
@@ -104,8 +136,30 @@ class PredictedSaliency(nn.Module):
             s: Tensor = self.w2(F.relu(self.w1(d)))  # (N, C_out)
             return s
 
+    @torch.no_grad()
+    def folded(self) -> FoldedSaliency:
+        """The standardisation is part of W1 and of its bias."""
+        w1, b1 = self.w1.weight.double(), torch.zeros(self.w1.out_features, dtype=torch.float64)
+        if isinstance(self.standardize, Standardize):
+            scale = (self.standardize.var.double() + self.standardize.eps).rsqrt()
+            w1 = w1 * scale
+            b1 = w1 @ (self.standardize.centre / scale - self.standardize.mean.double())
+        b2 = torch.zeros(self.w2.out_features) if self.w2.bias is None else self.w2.bias
+        return FoldedSaliency(w1, b1, self.w2.weight, b2)
 
-class StaticSaliency(nn.Module):
+    @torch.no_grad()
+    def wake(self, generator: torch.Generator) -> None:
+        """Random numbers for W2 where it is still zero: with it, all channels would open and close as one."""
+        if bool(self.w2.weight.any()):
+            return
+        random = torch.randn(self.w2.weight.shape, generator=generator)
+        self.w2.weight.copy_(random / self.w2.in_features**0.5)
+        if self.w2.bias is not None:
+            spread = torch.rand(self.w2.bias.shape, generator=generator)
+            nn.init.ones_(self.w2.bias).add_(spread - 0.5)
+
+
+class StaticSaliency(Saliency):
     """The STATIC ablation (paper 5.1): eq. 8 from one learned vector, so that every image gets the same saliencies."""
 
     def __init__(
@@ -126,3 +180,10 @@ class StaticSaliency(nn.Module):
         """The same saliencies for each of the N images."""
         s: Tensor = self.predict(self.vector)
         return s.expand(len(x), -1)
+
+    @torch.no_grad()
+    def folded(self) -> FoldedSaliency:
+        """A constant: nothing is read of the input."""
+        constant = self.predict(self.vector)[0]
+        nothing = constant.new_zeros(0, self.vector.shape[1])
+        return FoldedSaliency(nothing, nothing[:, 0], constant.new_zeros(len(constant), 0), constant)

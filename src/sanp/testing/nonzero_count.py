@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sanp.gating.flops import conv_flops
 from sanp.gating.network import GatedNetwork
 from sanp.spm.gated_conv import FollowingConv, GatedConv
-from sanp.spm.recording import Gates, running
+from sanp.spm.outside_norm import waiting_scale
+from sanp.spm.recording import Gates
 
 
 @dataclass
@@ -153,8 +154,7 @@ def count(network: nn.Module) -> Iterator[list[ConvCall]]:
     def leave(module: GatedConv | FollowingConv, args: Any, output: Tensor) -> None:
         call = counter.calls[begun.pop()]
         if module.norm_outside:  # the zeros come after the batch norm that follows
-            _, scale = running().waiting[id(output)]  # type: ignore[union-attr]
-            call.outputs = scale.ne(0)
+            call.outputs = waiting_scale(output).ne(0)
         else:
             call.outputs = nonzero_channels(output)
 

@@ -1,4 +1,4 @@
-"""What each kind of operator does to zero channels: a rule computes the mask ids of its output from those of its inputs.
+"""What each kind of operator does to zero channels: a rule makes the mask ids of its output from those of its inputs.
 
 Where a rule gives None, the output counts as live: never wrong, at worst less is saved.
 """

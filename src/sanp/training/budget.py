@@ -1,4 +1,4 @@
-"""The multi-task loss (paper 3.4, eq. 11): the task's loss plus λ times what the gates cost, and its alternatives."""
+"""The cost term of the multi-task loss (paper 3.4, eq. 11): λ times what the gates cost, λ following the budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Literal
 from torch import Tensor, nn
 
 from sanp.core import distributed
-from sanp.core.batch_slice import own_rows
+from sanp.core.batch_slice import own_slice
 from sanp.core.checks import check_fields, check_kind
 from sanp.core.errors import SanpError, unknown_name
 from sanp.core.modules import unwrapped
 from sanp.gating.amount import parse_budget
 from sanp.gating.network import GatedNetwork
-from sanp.spm.recording import Gates
+from sanp.spm.recording import Gates, decisions_of, saliencies_of
 from sanp.training.controller import BudgetController, ControllerConfig
 from sanp.training.penalties import PENALTIES, flops_penalty, runaway_penalty
 
@@ -40,8 +40,10 @@ class ObjectiveConfig:
 class Budget:
     """The cost term for a training loop of one's own: ``loss(gates)`` after each forward, added to the task's loss.
 
-    With ``steps``, the number of steps to come, the target falls from the whole network to the budget over the first
-    part of them; without, it is the budget from the start.
+    ``network`` is what ``sanp.gate`` returned, or a wrapper of it; ``budget`` a share, a count of multiply-adds, or
+    with a latency table a time. ``objective`` and ``controller`` are the settings of the penalty and of λ. With
+    ``steps``, the number of steps to come, the target falls from the whole network to the budget over the first part of
+    them; without, it is the budget from the start.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Budget:
         check_kind("steps", steps, int | None, "a whole number")
         if steps is not None and (isinstance(steps, bool) or steps < 1):
             raise SanpError(f"steps is {steps}: give the number of steps to come, at least 1")
-        self.controller = BudgetController(bare.share(budget), controller or ControllerConfig())
+        self.controller = BudgetController(bare.kept_for(budget), controller or ControllerConfig())
         bare.budget = parse_budget(budget)
         self.config = objective or ObjectiveConfig()
         self.steps = steps
@@ -69,14 +71,19 @@ class Budget:
         self._cost = bare.cost
 
     @property
+    def goal(self) -> float:
+        """The budget, as a share of the dense FLOPs."""
+        return self.controller.target
+
+    @property
     def target(self) -> float:
-        """The target of the last step, as a share of the dense FLOPs."""
+        """The target of the last step, as a share of the dense FLOPs: it falls to the goal."""
         return self.controller.target_at(self._progress(self.step - 1))
 
     @property
-    def running_cost(self) -> float | None:
-        """p_t: the running mean of the cost, as a share of the dense FLOPs; None before the first step."""
-        return self.controller.running_cost
+    def running_kept(self) -> float | None:
+        """p_t: the running mean of the share of the dense FLOPs that is computed; None before the first step."""
+        return self.controller.running_kept
 
     @property
     def cost_weight(self) -> float:
@@ -88,11 +95,10 @@ class Budget:
         check_kind("gates", gates, Mapping, "what `with sanp.record(gated) as gates` gave")
         if not gates:
             raise SanpError("no gates were recorded: run the gated network inside `with sanp.record(gated) as gates`")
-        decisions = {name: gate.decision for name, gate in gates.items()}
-        cost = _mean_over_ranks(self._cost.per_sample(decisions).mean()) / self._cost.dense_flops
-        weight = self.controller.update(cost, self._progress(self.step))
+        flops = _mean_over_ranks(self._cost.per_sample(decisions_of(gates)).mean())
+        weight = self.controller.update(flops / self._cost.dense_flops, self._progress(self.step))
         self.step += 1
-        saliencies = {name: gate.saliency for name, gate in gates.items()}
+        saliencies = saliencies_of(gates)
         reopen = weight < 0 and self.config.reopen
         penalty = flops_penalty if reopen else PENALTIES[self.config.penalty]
         loss = weight * penalty(saliencies, self._cost)
@@ -113,8 +119,8 @@ class Budget:
         return 1.0 if self.steps is None else step / self.steps
 
 
-def _mean_over_ranks(cost: Tensor) -> float:
+def _mean_over_ranks(flops: Tensor) -> float:
     """The same number on every rank, so that λ is the same everywhere."""
-    own = own_rows()
+    own = own_slice()
     share = 1 / distributed.world() if own is None else own.share
-    return distributed.weighted_mean([float(cost)], share)[0]
+    return distributed.weighted_mean([float(flops)], share)[0]

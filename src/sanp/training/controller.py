@@ -36,12 +36,12 @@ class ControllerConfig:
 
 
 class BudgetController:
-    """Eq. 12 with a running mean: λ = λ0 (p_t - p), p_t and p as shares of the dense cost, clipped."""
+    """Eq. 12 with a running mean: λ = λ0 (p_t - p), p_t and p as shares of the dense FLOPs, clipped."""
 
     def __init__(self, target: float, config: ControllerConfig) -> None:
         self.target = target
         self.config = config
-        self.running_cost: float | None = None
+        self.running_kept: float | None = None
         self.cost_weight = 0.0
 
     def target_at(self, progress: float) -> float:
@@ -50,19 +50,56 @@ class BudgetController:
             return self.target
         return 1 - (1 - self.target) * min(1.0, progress / self.config.anneal)
 
-    def update(self, cost: float, progress: float = 1.0) -> float:
-        """Takes the cost of one step (a share), gives the λ for it."""
-        keep = self.config.memory
-        self.running_cost = cost if self.running_cost is None else keep * self.running_cost + (1 - keep) * cost
-        gap = self.running_cost - self.target_at(progress)
+    def update(self, kept: float, progress: float = 1.0) -> float:
+        """Takes the share of the dense FLOPs that one step computed, gives the λ for it."""
+        memory = self.config.memory
+        self.running_kept = kept if self.running_kept is None else memory * self.running_kept + (1 - memory) * kept
+        gap = self.running_kept - self.target_at(progress)
         self.cost_weight = min(self.config.highest, max(self.config.lowest, self.config.strength * gap))
         return self.cost_weight
 
     def state(self) -> dict[str, float | None]:
         """What a checkpoint keeps."""
-        return {"running_cost": self.running_cost, "cost_weight": self.cost_weight}
+        return {"running_cost": self.running_kept, "cost_weight": self.cost_weight}
 
     def restore(self, state: dict[str, float | None]) -> None:
         """Goes on where :meth:`state` was taken."""
-        self.running_cost = state["running_cost"]
+        self.running_kept = state["running_cost"]
         self.cost_weight = state["cost_weight"] or 0.0
+
+
+class IntegralController:
+    """One number that rises while more is computed than the falling target wants, and falls while less is."""
+
+    def __init__(
+        self, controller: BudgetController, steps: int, *, gain: float, start: float, lowest: float, highest: float
+    ) -> None:
+        self.controller, self.steps = controller, steps
+        self.gain, self.lowest, self.highest = gain, lowest, highest
+        self.step = 0
+        self.level = start
+
+    @property
+    def target(self) -> float:
+        """The share of the dense FLOPs that a step should compute now."""
+        return self.controller.target_at(self.step / self.steps)
+
+    @property
+    def running_kept(self) -> float | None:
+        """The running mean of the share that was computed."""
+        return self.controller.running_kept
+
+    def update(self, kept: float) -> None:
+        """Takes the share that one step computed."""
+        self.controller.update(kept, self.step / self.steps)
+        self.level = min(self.highest, max(self.lowest, self.level + self.gain * (kept - self.target)))
+        self.step += 1
+
+    def state(self) -> dict[str, float | None]:
+        """What a checkpoint keeps."""
+        return {"step": self.step, "now": self.level, **self.controller.state()}
+
+    def restore(self, state: dict[str, float | None]) -> None:
+        """Goes on where :meth:`state` was taken."""
+        self.step, self.level = int(state["step"] or 0), float(state["now"] or 0.0)
+        self.controller.restore(state)

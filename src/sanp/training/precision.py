@@ -25,6 +25,14 @@ def resolve(precision: str, device: torch.device) -> Literal["fp32", "bf16"]:
     return "bf16" if native else "fp32"
 
 
+def lay_out(net: nn.Module) -> bool:
+    """Lays a network of images out channels-last, in which its convolutions are faster; says whether it could."""
+    flat = all(parameter.dim() <= 4 for parameter in net.parameters())
+    if flat:
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return flat
+
+
 class Format:
     """Runs a network in one precision, autocast for bf16, on channels-last maps, whose convolutions are faster.
 
@@ -34,11 +42,9 @@ class Format:
     def __init__(self, net: nn.Module, precision: str, *, exact: bool = False) -> None:
         self.device = device_of(net)
         self.precision = resolve(precision, self.device)
-        flat = all(parameter.dim() <= 4 for parameter in net.parameters())
-        self._channels_last = flat
-        self._winograd = flat and self.precision == "fp32" and self.device.type == "cpu" and not exact
-        if self._channels_last:
-            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._channels_last = lay_out(net)
+        on_cpu = self._channels_last and self.device.type == "cpu"
+        self._winograd = on_cpu and self.precision == "fp32" and not exact
 
     def place(self, x: Tensor) -> Tensor:
         """An input on the network's device, laid out as this format wants it."""

@@ -1,14 +1,15 @@
 """One stage of training: epochs over a loader with its optimizers, schedules and loss; a step at a time.
 
-The paper's three (4.1.2) are pretrain, warm-up and joint: see fit.py. A stage is an iterator of :class:`Progress`, so
-that whoever runs it can show it, write it down, save between two steps, or stop.
+The paper's three (4.1.2) are pretrain, warm-up and joint: see fitting.py. A stage is an iterator of :class:`Progress`,
+so that whoever runs it can show it, write it down, save between two steps, or stop.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +36,8 @@ class Progress:
     loss: float
     """of the task, without the cost term"""
     accuracy: float | None
-    cost: float | None
-    """running cost, a share of the dense FLOPs; None for an ungated network"""
+    kept: float | None
+    """running mean of the share of the dense FLOPs that is computed; None for an ungated network"""
     target: float | None
     cost_weight: float | None
     """λ"""
@@ -58,8 +59,10 @@ class Outcome:
     loss: Tensor
     correct: float | None = None
     """share of the batch that was classified rightly"""
-    cost: float | None = None
+    kept: float | None = None
+    """share of the dense FLOPs that is computed"""
     target: float | None = None
+    """what it should be"""
     cost_weight: float | None = None
     shown: float | None = None
     """the task's part of the loss, where it has others"""
@@ -71,6 +74,7 @@ StepLoss = Callable[[Tensor, Any, float], Outcome]
 """Input, target and the share of the stage's steps done, to what came of it."""
 
 
+@runtime_checkable
 class Stateful(Protocol):
     """Something whose state belongs into a checkpoint."""
 
@@ -161,11 +165,27 @@ class Stage:
             steps=self.steps,
             loss=loss if outcome.shown is None else outcome.shown,
             accuracy=outcome.correct,
-            cost=outcome.cost,
+            kept=outcome.kept,
             target=outcome.target,
             cost_weight=outcome.cost_weight,
             epoch_over=self.step % self.steps_per_epoch == 0,
         )
+
+
+Stages = Generator[Stage, None, nn.Module]
+"""Stages to be run one after the other; what it returns is the finished network."""
+
+
+def drive(stages: Stages, run: Callable[[int, Stage], None]) -> nn.Module:
+    """Has each stage run, with its number, before the next one is asked for; gives the finished network."""
+    for number in itertools.count():
+        try:
+            stage = next(stages)
+        except StopIteration as over:
+            network: nn.Module = over.value
+            return network
+        run(number, stage)
+    raise AssertionError("unreachable")
 
 
 def _epoch_from(loader: Loader, epoch: int, done: int) -> Iterator[Any]:

@@ -17,7 +17,7 @@ def test_a_measured_table_rises_with_the_cost() -> None:
     assert list(shares) == sorted(shares) and list(times) == sorted(times)
     assert shares[-1] == 1.0 and abs(shares[0] - 0.25) < 0.02 and times[0] > 0
     gated.latency = table
-    assert gated.share("1s") == 1.0
+    assert gated.kept_for("1s") == 1.0
 
 
 def test_the_time_of_a_call_is_what_its_share_costs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +29,8 @@ def test_the_time_of_a_call_is_what_its_share_costs(monkeypatch: pytest.MonkeyPa
     gated.latency = latency_table(gated, torch.randn(16, 3, 16, 16), shares=(1.0, 0.5, 0.25), repeats=5)
     (least, fastest), (middle, between), (whole, slowest) = gated.latency.points
     assert (fastest, between, slowest) == pytest.approx((2.0, 3.0, 5.0)) and whole == 1.0
-    assert gated.share("2ms") == pytest.approx(least) and gated.share("3ms") == pytest.approx(middle)
-    assert gated.share("4ms") == pytest.approx((middle + whole) / 2)
+    assert gated.kept_for("2ms") == pytest.approx(least) and gated.kept_for("3ms") == pytest.approx(middle)
+    assert gated.kept_for("4ms") == pytest.approx((middle + whole) / 2)
 
 
 def test_a_slower_time_at_a_lower_cost_is_noise() -> None:

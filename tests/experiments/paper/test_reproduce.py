@@ -126,7 +126,7 @@ def test_the_seconds_of_a_run_are_the_sum_of_its_parts(tmp_path: Path, monkeypat
     def step(seconds: float, *, over: bool, watch: metrics.Stopwatch) -> None:
         now[0] += seconds
         values: dict[str, Any] = dict.fromkeys(("epoch", "epochs", "step", "steps", "loss"), 1)
-        none: dict[str, Any] = dict.fromkeys(("accuracy", "cost", "target", "cost_weight"))
+        none: dict[str, Any] = dict.fromkeys(("accuracy", "kept", "target", "cost_weight"))
         watch(sanp.training.stage.Progress(stage="joint", epoch_over=over, **values, **none))
 
     first = metrics.Stopwatch(tmp_path)

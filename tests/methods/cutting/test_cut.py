@@ -7,7 +7,7 @@ from sanp.backbones import BACKBONES
 from sanp.core.errors import SanpError
 from sanp.gating.count import ungated_cost
 from sanp.methods.cutting.cut import CutNetwork, cut, masked
-from sanp.methods.cutting.find_groups import find_coupling
+from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.cutting.ranking import with_survivors
 from tests.methods.conftest import Residual
 from tests.methods.cutting.test_find_groups import Squeezed
@@ -26,11 +26,15 @@ def scrambled(net: nn.Module) -> nn.Module:
 
 
 def half_gone(net: nn.Module, image: Tensor) -> tuple[CutNetwork, nn.Module]:
-    coupling = find_coupling(net, image)
-    roots = {int(root) for path in coupling.convs for root in coupling.roots(coupling.members[path].outputs)} - {0}
+    channel_groups = find_groups(net, image)
+    groups = {
+        int(group)
+        for path in channel_groups.convs
+        for group in channel_groups.groups_of(channel_groups.members[path].outputs)
+    } - {0}
     generator = torch.Generator().manual_seed(1)
-    gone = {root for root in sorted(roots) if torch.rand((), generator=generator) < 0.5}
-    return cut(net, coupling, gone, image, method="l1"), masked(net, coupling, gone)
+    removed = {group for group in sorted(groups) if torch.rand((), generator=generator) < 0.5}
+    return cut(net, channel_groups, removed, image, method="l1"), masked(net, channel_groups, removed)
 
 
 @pytest.mark.parametrize("name", sorted(BACKBONES))
@@ -62,9 +66,9 @@ def test_shortcuts_squeezes_depthwise_and_flattened_layers_are_cut(make: type[nn
 
 def test_the_report_counts_the_smaller_network_against_the_whole() -> None:
     net = scrambled(Residual(width=4))
-    coupling = find_coupling(net, torch.zeros(1, 3, 8, 8))
-    inner = coupling.roots(coupling.members["inner"].outputs).tolist()
-    smaller = cut(net, coupling, set(inner[:3]), torch.zeros(1, 3, 8, 8), method="ns")
+    channel_groups = find_groups(net, torch.zeros(1, 3, 8, 8))
+    inner = channel_groups.groups_of(channel_groups.members["inner"].outputs).tolist()
+    smaller = cut(net, channel_groups, set(inner[:3]), torch.zeros(1, 3, 8, 8), method="ns")
     report = sanp.evaluate(smaller, [(torch.randn(6, 3, 8, 8), torch.arange(6) % 4)])
     layers = {layer.name: layer for layer in report.layers}
     assert (layers["inner"].never, layers["inner"].sometimes, layers["inner"].always) == (1, 0, 3)
@@ -87,28 +91,38 @@ def test_a_forward_that_counts_on_its_channels_is_refused() -> None:
             return y
 
     net, image = Counting(), torch.randn(1, 3, 4, 4)
-    coupling = find_coupling(net, image)
+    channel_groups = find_groups(net, image)
     with pytest.raises(SanpError, match="gives something else with fewer channels"):
-        cut(net, coupling, {int(coupling.roots(coupling.members["a"].outputs)[0])}, image, method="l1")
+        cut(
+            net,
+            channel_groups,
+            {int(channel_groups.groups_of(channel_groups.members["a"].outputs)[0])},
+            image,
+            method="l1",
+        )
 
 
 @pytest.mark.parametrize("stranger", sorted(STRANGERS))
 def test_a_strangers_network_is_cut_soundly_or_left_whole(stranger: str) -> None:
     make, example = STRANGERS[stranger]
     net = make().eval()
-    coupling = find_coupling(net, example)
-    roots = {int(root) for path in coupling.convs for root in coupling.roots(coupling.members[path].outputs)} - {0}
-    gone = with_survivors(coupling, {root for root in roots if root % 2}, dict.fromkeys(roots, 0.0))
-    smaller = cut(net, coupling, gone, example, method="l1")  # compares itself with the masked network
-    assert coupling.flops(set()) == smaller.cost.dense_flops
-    assert coupling.flops(gone) == smaller.cost.per_sample({}).item()
-    assert bool(gone) == (coupling.flops(gone) < coupling.flops(set()))
+    channel_groups = find_groups(net, example)
+    groups = {
+        int(group)
+        for path in channel_groups.convs
+        for group in channel_groups.groups_of(channel_groups.members[path].outputs)
+    } - {0}
+    removed = with_survivors(channel_groups, {group for group in groups if group % 2}, dict.fromkeys(groups, 0.0))
+    smaller = cut(net, channel_groups, removed, example, method="l1")  # compares itself with the masked network
+    assert channel_groups.flops(set()) == smaller.cost.dense_flops
+    assert channel_groups.flops(removed) == smaller.cost.per_sample({}).item()
+    assert bool(removed) == (channel_groups.flops(removed) < channel_groups.flops(set()))
 
 
 def test_common_networks_have_channels_to_cut() -> None:
     found = {}
     for stranger in ("activations that keep zero", "squeeze and excitation", "several arguments", "one dimension"):
         make, example = STRANGERS[stranger]
-        coupling = find_coupling(make().eval(), example)
-        found[stranger] = any(bool(coupling.removable(path).any()) for path in coupling.convs)
+        channel_groups = find_groups(make().eval(), example)
+        found[stranger] = any(bool(channel_groups.removable(path).any()) for path in channel_groups.convs)
     assert all(found.values()), found

@@ -4,34 +4,34 @@ from torch import Tensor, nn
 
 from sanp.core.errors import SanpError
 from sanp.gating.count import ungated_cost
-from sanp.methods.cutting.find_groups import find_coupling
-from sanp.methods.cutting.groups import FIXED, Coupling, check_removable
+from sanp.methods.cutting.find_groups import find_groups
+from sanp.methods.cutting.groups import FIXED, ChannelGroups, check_removable
 from tests.methods.conftest import Residual
 
 IMAGE = torch.zeros(1, 3, 8, 8)
 
 
-def roots(coupling: Coupling, path: str) -> list[int]:
-    return coupling.roots(coupling.members[path].outputs).tolist()
+def groups(channel_groups: ChannelGroups, path: str) -> list[int]:
+    return channel_groups.groups_of(channel_groups.members[path].outputs).tolist()
 
 
 def test_layers_joined_by_an_addition_share_their_channels() -> None:
-    coupling = find_coupling(Residual(width=4), IMAGE)
-    assert roots(coupling, "stem") == roots(coupling, "outer")
-    assert roots(coupling, "down") == roots(coupling, "shortcut")
-    assert not set(roots(coupling, "stem")) & set(roots(coupling, "inner"))
-    added = {coupling.root(identity) for identity in coupling.added}
-    assert added == set(roots(coupling, "stem")) | set(roots(coupling, "down"))
-    assert coupling.norm_of == {"stem": "stem_norm", "inner": "inner_norm", "outer": "outer_norm"}
+    channel_groups = find_groups(Residual(width=4), IMAGE)
+    assert groups(channel_groups, "stem") == groups(channel_groups, "outer")
+    assert groups(channel_groups, "down") == groups(channel_groups, "shortcut")
+    assert not set(groups(channel_groups, "stem")) & set(groups(channel_groups, "inner"))
+    added = {channel_groups.group_of(channel) for channel in channel_groups.added}
+    assert added == set(groups(channel_groups, "stem")) | set(groups(channel_groups, "down"))
+    assert channel_groups.norm_of == {"stem": "stem_norm", "inner": "inner_norm", "outer": "outer_norm"}
 
 
 def test_the_cost_without_channels_is_counted_by_hand() -> None:
-    coupling = find_coupling(Residual(width=4), IMAGE)
-    gone = {roots(coupling, "inner")[0], roots(coupling, "stem")[1]}
+    channel_groups = find_groups(Residual(width=4), IMAGE)
+    removed = {groups(channel_groups, "inner")[0], groups(channel_groups, "stem")[1]}
     # 64 positions: stem 3 > 3, inner 3 > 3, outer 3 > 3; 16 positions: down 3 > 8 by 9 taps, shortcut 3 > 8 by 1.
     by_hand = 64 * (3 * 9 + 1) * 3 + 2 * 64 * (3 * 9 + 1) * 3 + 16 * (3 * 9 + 1) * 8 + 16 * (3 + 1) * 8
-    assert coupling.flops(gone) == by_hand
-    assert coupling.flops(set()) == ungated_cost(Residual(width=4), IMAGE).dense_flops
+    assert channel_groups.flops(removed) == by_hand
+    assert channel_groups.flops(set()) == ungated_cost(Residual(width=4), IMAGE).dense_flops
 
 
 class Squeezed(nn.Module):
@@ -54,13 +54,15 @@ class Squeezed(nn.Module):
 
 
 def test_what_multiplies_a_channel_goes_with_it() -> None:
-    coupling = find_coupling(Squeezed(), IMAGE)
+    channel_groups = find_groups(Squeezed(), IMAGE)
     for path in ("excite", "depthwise", "norm"):
-        assert roots(coupling, path) == roots(coupling, "conv")
-    assert FIXED not in roots(coupling, "conv")
-    inputs = coupling.members["classifier"].inputs
+        assert groups(channel_groups, path) == groups(channel_groups, "conv")
+    assert FIXED not in groups(channel_groups, "conv")
+    inputs = channel_groups.members["classifier"].inputs
     assert inputs is not None
-    assert coupling.roots(inputs).tolist() == [root for root in roots(coupling, "conv") for _ in range(16)]
+    assert channel_groups.groups_of(inputs).tolist() == [
+        group for group in groups(channel_groups, "conv") for _ in range(16)
+    ]
 
 
 class NormAfterConcat(nn.Module):
@@ -105,10 +107,10 @@ class Halved(Shuffled):
 @pytest.mark.parametrize("network", [NormAfterConcat, Shuffled, Halved])
 def test_channels_that_something_counts_on_stay(network: type[nn.Module]) -> None:
     net = network()
-    coupling = find_coupling(net, IMAGE)
-    assert set(roots(coupling, "a")) == {FIXED}
+    channel_groups = find_groups(net, IMAGE)
+    assert set(groups(channel_groups, "a")) == {FIXED}
     with pytest.raises(SanpError, match="no channel that can be taken out"):
-        check_removable(coupling, net)
+        check_removable(channel_groups, net)
 
 
 def test_a_map_that_weighs_all_channels_does_not_tie_them() -> None:
@@ -122,6 +124,6 @@ def test_a_map_that_weighs_all_channels_does_not_tie_them() -> None:
             y: Tensor = self.last(x * torch.sigmoid(self.weigh(x))).mean((2, 3))
             return y
 
-    coupling = find_coupling(Attention(), IMAGE)
-    assert len(set(roots(coupling, "conv")) - {FIXED}) == 4
-    assert roots(coupling, "weigh") == [FIXED]
+    channel_groups = find_groups(Attention(), IMAGE)
+    assert len(set(groups(channel_groups, "conv")) - {FIXED}) == 4
+    assert groups(channel_groups, "weigh") == [FIXED]

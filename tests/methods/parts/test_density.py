@@ -6,14 +6,15 @@ from sanp.methods import METHODS
 from sanp.methods.fbs import FBS, BoostingSaliency, FBSConfig
 from sanp.methods.fixed_k import FixedK
 from sanp.methods.method import GatingMethod
-from sanp.methods.parts.density import Winners, cost_of, set_density, winners
+from sanp.methods.parts.density import kept_at_density, set_density, winners
+from sanp.spm.binarize import TopK
 from sanp.spm.module import SPMConfig
 from sanp.spm.recording import record
 from tests.conftest import SmallNet, TwoConvs
 
 
 def test_among_equals_exactly_k_win() -> None:
-    take = Winners(4)
+    take = TopK(4)
     take.density = 0.5
     saliency = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 3.0, 2.0, 1.0], [2.0, 2.0, 2.0, 5.0]])
     won = take(saliency)
@@ -23,12 +24,12 @@ def test_among_equals_exactly_k_win() -> None:
 
 
 def test_fixed_k_rounds_and_fbs_rounds_up() -> None:
-    assert [Winners(10).count(density) for density in (0.0, 0.24, 0.26, 1.0)] == [1, 2, 3, 10]
-    assert [Winners(10, round_up=True).count(density) for density in (0.0, 0.21, 0.3, 1.0)] == [1, 3, 3, 10]
+    assert [TopK(10).count(density) for density in (0.0, 0.24, 0.26, 1.0)] == [1, 2, 3, 10]
+    assert [TopK(10, round_up=True).count(density) for density in (0.0, 0.21, 0.3, 1.0)] == [1, 3, 3, 10]
 
 
 def test_the_number_of_winners_is_part_of_the_state() -> None:
-    take, other = Winners(8), Winners(8)
+    take, other = TopK(8), TopK(8)
     take.density = 0.375
     other.load_state_dict(take.state_dict())
     assert (int(other.kept), other.density) == (3, 0.375)
@@ -39,7 +40,7 @@ def test_a_density_costs_its_square_in_a_chain() -> None:
     saliencies = {name: torch.rand(5, 16) for name in gated.cost.gates}
     # 64 positions 3 > 8; 16 positions 8 > 8 twice
     by_hand = 64 * (3 * 9 + 1) * 8 + 2 * 16 * (8 * 9 + 1) * 8
-    assert cost_of(gated, saliencies, 0.5) == pytest.approx(by_hand / gated.dense_flops)
+    assert kept_at_density(gated, saliencies, 0.5) == pytest.approx(by_hand / gated.dense_flops)
     set_density(gated, 0.5)
     assert [each.density for each in winners(gated).values()] == [0.5, 0.5, 0.5]
 

@@ -1,16 +1,17 @@
 import pytest
 import torch
 
-from sanp.core.batch_slice import Rows, having
+from sanp.core.batch_slice import BatchSlice, using_slice
 from sanp.methods.d2nn import D2NN, episode_reward
 from sanp.methods.parts.q_learning import ChoosingSPM, Episode, first_channels
 from sanp.methods.rnp import RNP, Agent, RecurrentValues, q_targets
 from sanp.spm.module import SPMConfig
 from sanp.spm.recording import record
+from sanp.spm.saliency import Saliency
 from tests.conftest import SmallNet
 
 
-class Fixed(torch.nn.Module):
+class Fixed(Saliency):
     """Values that do not depend on the image."""
 
     flops = 0
@@ -53,7 +54,7 @@ def test_a_process_explores_as_the_whole_batch_would() -> None:
     torch.manual_seed(1)
     wanted = whole(torch.zeros(40, 1)).action
     torch.manual_seed(1)
-    with having(Rows(25, 40, 40)):
+    with using_slice(BatchSlice(25, 40, 40)):
         assert part(torch.zeros(15, 1)).action.tolist() == wanted[25:].tolist()
     assert 0 < int(wanted[25:].sum()) < 15  # both widths are among them
 

@@ -4,16 +4,13 @@ import math
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sanp.engine.lowering.program import GateWeights
 from sanp.engine.lowering.shapes import Floats
 from sanp.engine.lowering.unsupported import Unsupported
-from sanp.methods.fbs import BoostingSaliency
-from sanp.methods.parts.density import Winners
-from sanp.spm.binarize import SemanticHashing, TopK
+from sanp.spm.binarize import SemanticHashing
 from sanp.spm.module import SPM
-from sanp.spm.saliency import PredictedSaliency, Standardize, StaticSaliency
 
 
 def floats(tensor: Tensor) -> Floats:
@@ -26,51 +23,21 @@ def gate_weights(spm: SPM) -> GateWeights:
     """What the library needs to decide as ``spm`` does in evaluation."""
     if type(spm) is not SPM:
         raise Unsupported(f"the gate {type(spm).__name__}")
-    channels, w1, b1, w2, b2 = _saliency(spm.saliency)
-    groups = channels // spm.group
-    if isinstance(spm.binarize, SemanticHashing):
-        top = 0
-    elif isinstance(spm.binarize, Winners):
-        top = int(spm.binarize.kept)
-    elif isinstance(spm.binarize, TopK):
-        top = max(1, round(spm.binarize.density * groups))
-    else:
-        raise Unsupported(f"the binarizer {type(spm.binarize).__name__}")
-    threshold = np.broadcast_to(floats(spm.threshold), (channels,))
+    saliency, binarize = spm.saliency.folded(), spm.binarize
+    if saliency is None:
+        raise Unsupported(f"the saliency {type(spm.saliency).__name__}")
+    if not isinstance(binarize, SemanticHashing) and binarize.fixed_count is None:
+        raise Unsupported(f"the binarizer {type(binarize).__name__}")
+    channels = len(saliency.b2)
     return GateWeights(
-        w1=w1,
-        b1=b1,
-        w2=w2,
-        b2=b2,
-        threshold=threshold,
+        w1=floats(saliency.w1),
+        b1=floats(saliency.b1),
+        w2=floats(saliency.w2),
+        b2=floats(saliency.b2),
+        threshold=np.broadcast_to(floats(spm.threshold), (channels,)),
         scales=spm.scales,
         group=spm.group,
-        top=top,
-        absolute=isinstance(spm.saliency, BoostingSaliency),
+        top=binarize.fixed_count or 0,
+        absolute=saliency.absolute,
         most=math.inf if spm.most is None else spm.most,
     )
-
-
-def _saliency(module: nn.Module) -> tuple[int, Floats, Floats, Floats, Floats]:
-    """C_out, and W1, b1, W2 and b2 with everything folded in."""
-    if isinstance(module, StaticSaliency):
-        with torch.no_grad():
-            constant = floats(module.predict(module.vector)[0])
-        nothing = np.zeros((0, module.vector.shape[1]), np.float32)
-        return len(constant), nothing, nothing[:, 0], np.zeros((len(constant), 0), np.float32), constant
-    if isinstance(module, BoostingSaliency):
-        channels = module.phi.out_features
-        one = np.eye(channels, dtype=np.float32)
-        return channels, floats(module.phi.weight), floats(module.phi.bias), one, np.zeros(channels, np.float32)
-    if not isinstance(module, PredictedSaliency):
-        raise Unsupported(f"the saliency {type(module).__name__}")
-    w1, b1 = module.w1.weight.detach().double(), torch.zeros(module.w1.out_features, dtype=torch.float64)
-    if isinstance(module.standardize, Standardize):
-        scale = (module.standardize.var.double() + module.standardize.eps).rsqrt()
-        w1 = w1 * scale
-        b1 = w1 @ (module.standardize.centre / scale - module.standardize.mean.double())
-    elif not isinstance(module.standardize, nn.Identity):
-        raise Unsupported(f"the standardisation {type(module.standardize).__name__}")
-    w2 = module.w2
-    b2 = torch.zeros(w2.out_features) if w2.bias is None else w2.bias
-    return w2.out_features, floats(w1), floats(b1), floats(w2.weight), floats(b2)

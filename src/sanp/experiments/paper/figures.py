@@ -50,7 +50,7 @@ def make_lines(
         folder = row_folder(runs, row.name, row.recipe)
         if any(line["name"] == row.name and same_work(line, row.recipe) for line in read(path)):
             tell(f"{figure}: {row.name} is in {path.name} already")
-        elif (folder / "model.safetensors").is_file():
+        elif run_folder.is_finished(folder):
             append(path, make_line(figure, row.name, folder))
             tell(f"{figure}: {row.name} added")
         else:

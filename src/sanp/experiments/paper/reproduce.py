@@ -14,6 +14,7 @@ from sanp.experiments.paper.tables import TABLES, readme_table, results_page
 from sanp.experiments.recipe import Recipe, make_recipe, read_recipe
 from sanp.experiments.results import append, read, result_line
 from sanp.experiments.run import Watch
+from sanp.experiments.run_folder import MODEL, is_finished
 from sanp.experiments.shipped import names, result_of
 
 PAGES = {"tables": results_page, "cifar10": readme_table}
@@ -95,7 +96,7 @@ def reproduce(
         dense = dense_recipe(row.recipe)
         base = Job(dense, row_folder(runs, row.dense_name, dense))
         shipped = _shipped(row.dense_name, base, results / "dense.jsonl")
-        recipe = replace(row.recipe, pretrained=shipped or str(_network(base)))
+        recipe = replace(row.recipe, pretrained=shipped or str(base.folder / MODEL))
         job = Job(recipe, row_folder(runs, row.name, recipe))
         wanted = not shipped and not _known(row.name, job, file)
         _run(row.dense_name, base, results / "dense.jsonl", tell, watch, wanted=wanted)
@@ -107,10 +108,10 @@ def _run(
 ) -> None:
     """One run, unless its line is there; ``wanted`` runs it also where its network is missing."""
     known = _known(name, job, results)
-    if known and (not wanted or _network(job).is_file()):
+    if known and (not wanted or is_finished(job.folder)):
         tell(f"{name}: in {results.name} already")
         return
-    if not _network(job).is_file():
+    if not is_finished(job.folder):
         tell(f"{name}: begun")
         try:
             with Stopwatch(job.folder, watch) as stopwatch:
@@ -130,11 +131,6 @@ def _shipped(name: str, job: Job, results: Path) -> str | None:
         return None
     lines = ((each, result_of(each)) for each in names())
     return next((each for each, line in lines if line["name"] == name and same_work(line, job.recipe)), None)
-
-
-def _network(job: Job) -> Path:
-    """What a run writes last."""
-    return job.folder / "model.safetensors"
 
 
 def _known(name: str, job: Job, results: Path) -> bool:

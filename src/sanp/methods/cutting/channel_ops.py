@@ -53,13 +53,13 @@ def _flat(tree: Any) -> list[Any]:
     return [leaf for part in tree for leaf in _flat(part)] if isinstance(tree, list | tuple) else [tree]
 
 
-def changing_dims(identities: Tensor) -> int:
-    """Along how many dimensions identities change."""
-    return sum(constant_along(identities, [dim]) is None for dim in range(identities.dim()))
+def changing_dims(ids: Tensor) -> int:
+    """Along how many dimensions ids change."""
+    return sum(constant_along(ids, [dim]) is None for dim in range(ids.dim()))
 
 
 def is_spread(shape: Sequence[int], other: Tensor) -> bool:
-    """An operand of this shape is repeated along a dimension where the other's identities change."""
+    """An operand of this shape is repeated along a dimension where the other's ids change."""
     padded = [1] * (other.dim() - len(shape)) + list(shape)
     return any(
         size == 1 and other.shape[dim] > 1 and constant_along(other, [dim]) is None for dim, size in enumerate(padded)

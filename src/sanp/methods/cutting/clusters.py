@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sanp.methods.cutting.groups import Coupling
+from sanp.methods.cutting.groups import ChannelGroups
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Part:
     rows: Tensor
 
 
-def parts_of(net: nn.Module, coupling: Coupling, roots: Tensor) -> list[Part]:
-    """The learned tensors that make these channels, each with the channels' rows in the order of ``roots``."""
+def parts_of(net: nn.Module, channel_groups: ChannelGroups, groups: Tensor) -> list[Part]:
+    """The learned tensors that make these channels, each with the channels' rows in the order of ``groups``."""
     parts = []
-    for path, member in coupling.members.items():
-        place = {root: row for row, root in enumerate(coupling.roots(member.outputs).tolist())}
-        if int(roots[0]) not in place:
+    for path, member in channel_groups.members.items():
+        place = {group: row for row, group in enumerate(channel_groups.groups_of(member.outputs).tolist())}
+        if int(groups[0]) not in place:
             continue
-        rows = torch.tensor([place[root] for root in roots.tolist()])
+        rows = torch.tensor([place[group] for group in groups.tolist()])
         module = net.get_submodule(path)
         parts += [
             Part(path, name, rows) for name in ("weight", "bias") if isinstance(getattr(module, name, None), Tensor)
@@ -86,34 +86,36 @@ def spread(rows: Tensor, assigned: Tensor, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def merge(net: nn.Module, coupling: Coupling, roots: Tensor, assigned: Tensor) -> set[int]:
+def merge(net: nn.Module, channel_groups: ChannelGroups, groups: Tensor, assigned: Tensor) -> set[int]:
     """Makes the first channel of each cluster its mean and its readers' kernels the cluster's sum; gives the others.
 
     Works in place; the channels that it gives are to be cut out.
     """
     count = int(assigned.max()) + 1
     first = torch.tensor([int((assigned == cluster).nonzero()[0]) for cluster in range(count)])
-    lead_of = {int(root): int(roots[first[cluster]]) for root, cluster in zip(roots, assigned.tolist(), strict=True)}
-    for path, member in coupling.members.items():
+    lead_of = {
+        int(group): int(groups[first[cluster]]) for group, cluster in zip(groups, assigned.tolist(), strict=True)
+    }
+    for path, member in channel_groups.members.items():
         module = net.get_submodule(path)
         if member.inputs is not None and getattr(module, "groups", 1) == 1:
-            _sum_inputs(module.weight, coupling.roots(member.inputs).tolist(), lead_of)  # type: ignore[arg-type]
-        place = {root: row for row, root in enumerate(coupling.roots(member.outputs).tolist())}
-        if int(roots[0]) not in place:
+            _sum_inputs(module.weight, channel_groups.groups_of(member.inputs).tolist(), lead_of)  # type: ignore[arg-type]
+        place = {group: row for row, group in enumerate(channel_groups.groups_of(member.outputs).tolist())}
+        if int(groups[0]) not in place:
             continue
-        rows = torch.tensor([place[root] for root in roots.tolist()])
+        rows = torch.tensor([place[group] for group in groups.tolist()])
         for name in ("weight", "bias", "running_mean", "running_var"):
             tensor = getattr(module, name, None)
             if isinstance(tensor, Tensor):
                 tensor[rows[first]] = cluster_means(tensor[rows], assigned, count)
-    return {root for root, lead in lead_of.items() if root != lead}
+    return {group for group, lead in lead_of.items() if group != lead}
 
 
 def _sum_inputs(weight: Tensor, inputs: list[int], lead_of: dict[int, int]) -> None:
     """Adds the columns of merged channels to those of their lead, place by place where a channel has several."""
     places: dict[int, list[int]] = {}
-    for column, root in enumerate(inputs):
-        places.setdefault(root, []).append(column)
-    for root, lead in lead_of.items():
-        if root != lead and root in places:
-            weight[:, places[lead]] += weight[:, places[root]]
+    for column, group in enumerate(inputs):
+        places.setdefault(group, []).append(column)
+    for group, lead in lead_of.items():
+        if group != lead and group in places:
+            weight[:, places[lead]] += weight[:, places[group]]

@@ -17,7 +17,7 @@ from sanp.core.errors import SanpError
 from sanp.core.modules import call_with, evaluating
 from sanp.gating.accounting import FixedCost
 from sanp.gating.count import ungated_cost
-from sanp.methods.cutting.groups import Coupling
+from sanp.methods.cutting.groups import ChannelGroups
 from sanp.tracing.topology import module_path
 
 SAME = 1e-5
@@ -62,10 +62,10 @@ class CutNetwork(nn.Module):
         return self.net(*args, **kwargs)
 
 
-def cut(net: nn.Module, coupling: Coupling, gone: set[int], example: Any, *, method: str) -> CutNetwork:
+def cut(net: nn.Module, channel_groups: ChannelGroups, removed: set[int], example: Any, *, method: str) -> CutNetwork:
     """A copy of ``net`` without these channels, checked against the masked one; ``net`` is left as it was."""
-    smaller = CutNetwork(net, kept_channels(coupling, gone), example, method)
-    full = masked(net, coupling, gone)
+    smaller = CutNetwork(net, kept_channels(channel_groups, removed), example, method)
+    full = masked(net, channel_groups, removed)
     with torch.no_grad(), evaluating(full), evaluating(smaller):
         try:
             pairs = list(zip(_tensors(call_with(full, example)), _tensors(call_with(smaller, example)), strict=True))
@@ -85,29 +85,29 @@ def cut(net: nn.Module, coupling: Coupling, gone: set[int], example: Any, *, met
     return smaller
 
 
-def kept_channels(coupling: Coupling, gone: set[int]) -> dict[str, Kept]:
+def kept_channels(channel_groups: ChannelGroups, removed: set[int]) -> dict[str, Kept]:
     """What is left of each layer that loses something."""
     found = {}
-    for path, member in coupling.members.items():
-        inputs, outputs = (_indices(coupling, side, gone) for side in (member.inputs, member.outputs))
+    for path, member in channel_groups.members.items():
+        inputs, outputs = (_indices(channel_groups, side, removed) for side in (member.inputs, member.outputs))
         if inputs is not None or outputs is not None:
             found[path] = Kept(inputs, outputs)
     return found
 
 
-def _indices(coupling: Coupling, identities: Tensor | None, gone: set[int]) -> tuple[int, ...] | None:
-    if identities is None:
+def _indices(channel_groups: ChannelGroups, ids: Tensor | None, removed: set[int]) -> tuple[int, ...] | None:
+    if ids is None:
         return None
-    kept = coupling.kept(identities, gone)
+    kept = channel_groups.kept(ids, removed)
     return None if bool(kept.all()) else tuple(kept.nonzero()[:, 0].tolist())
 
 
 @torch.no_grad()
-def masked(net: nn.Module, coupling: Coupling, gone: set[int]) -> nn.Module:
-    """A copy in full size whose filters and batch norms are zero where a channel is gone."""
+def masked(net: nn.Module, channel_groups: ChannelGroups, removed: set[int]) -> nn.Module:
+    """A copy in full size whose filters and batch norms are zero where a channel is removed."""
     net = copy.deepcopy(net)
-    for path, member in coupling.members.items():
-        mask = coupling.kept(member.outputs, gone)
+    for path, member in channel_groups.members.items():
+        mask = channel_groups.kept(member.outputs, removed)
         module = net.get_submodule(path)
         for tensor in (module.weight, module.bias):
             if isinstance(tensor, Tensor):

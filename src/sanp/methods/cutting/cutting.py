@@ -1,17 +1,19 @@
 """What the methods that cut have in common: follow the channels, train towards removal, cut, fine-tune."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
+from sanp.core.bisection import find_level
 from sanp.methods.cutting.cut import CutNetwork, cut
-from sanp.methods.cutting.find_groups import find_coupling
-from sanp.methods.cutting.groups import Coupling, check_removable
-from sanp.methods.parts.bisection import check_reach, find_level
-from sanp.methods.parts.retrain import finish_norms, plain_stage, share_of
-from sanp.training.fitting import Stages
+from sanp.methods.cutting.find_groups import find_groups
+from sanp.methods.cutting.groups import ChannelGroups, check_removable
+from sanp.methods.cutting.ranking import with_survivors
+from sanp.methods.parts.retrain import check_reach, kept_of, plain_stage
+from sanp.training.finish import finish_norms
+from sanp.training.stage import Stages
 from sanp.training.task import Task, with_teacher
 
 
@@ -23,27 +25,32 @@ class Cutting:
         self.method = method
         self.net = copy.deepcopy(net)
         self.example: Tensor = task.example()
-        self.coupling: Coupling = find_coupling(self.net, self.example)
-        check_removable(self.coupling, net)
-        self.dense_flops = self.coupling.flops(set())
-        self.share = share_of(task, self.dense_flops)
+        self.channel_groups: ChannelGroups = find_groups(self.net, self.example)
+        check_removable(self.channel_groups, net)
+        self.dense_flops = self.channel_groups.flops(set())
+        self.kept = kept_of(task, self.dense_flops)
 
-    def cost(self, gone: set[int]) -> float:
-        """What is left without these channels, as a share of the dense FLOPs."""
-        return self.coupling.flops(gone) / self.dense_flops
+    def kept_without(self, removed: set[int]) -> float:
+        """The share of the dense FLOPs that is left without these channels."""
+        return self.channel_groups.flops(removed) / self.dense_flops
 
     def check_reach(self, most: set[int]) -> None:
         """An error for a budget that is missed even without all of these channels."""
-        check_reach(self.cost(most), self.share, self.method)
+        check_reach(self.kept_without(most), self.kept, self.method)
 
-    def level(self, gone_at: Callable[[float], set[int]], low: float, high: float) -> float:
+    def check_emptying(self, layers: Mapping[str, Tensor]) -> None:
+        """An error for a budget that is missed even with one channel left in each of these layers."""
+        every = {int(group): 0.0 for groups in layers.values() for group in groups}
+        self.check_reach(with_survivors(self.channel_groups, set(every), every))
+
+    def level(self, removed_at: Callable[[float], set[int]], low: float, high: float) -> float:
         """The level at which the channels that go leave the budget; they grow in number from ``low`` to ``high``."""
-        self.check_reach(gone_at(high))
-        return find_level(lambda level: self.cost(gone_at(level)), self.share, low, high)
+        self.check_reach(removed_at(high))
+        return find_level(lambda level: self.kept_without(removed_at(level)), self.kept, low, high)
 
-    def without(self, gone: set[int]) -> CutNetwork:
+    def without(self, removed: set[int]) -> CutNetwork:
         """The network cut."""
-        return cut(self.net, self.coupling, gone, self.example, method=self.method)
+        return cut(self.net, self.channel_groups, removed, self.example, method=self.method)
 
     def fine_tune(self, smaller: CutNetwork, epochs: int) -> Stages:
         """Trains what is left, with batch norm statistics estimated anew at the end."""

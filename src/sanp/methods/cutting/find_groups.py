@@ -1,6 +1,6 @@
-"""How channels travel through a network: identities for static pruning, as columns are for gates (propagate.py).
+"""How channels travel through a network: ids for static pruning, as columns are for gates (propagate.py).
 
-Operators that treat channels one by one pass identities on, an addition or product ties those of its operands, and
+Operators that treat channels one by one pass ids on, an addition or product ties those of its operands, and
 whatever else meets a channel keeps it in the network. A channel may go if every layer that reads it would read zero.
 """
 
@@ -25,31 +25,31 @@ from sanp.methods.cutting.channel_ops import (
     is_spread,
     over_positions,
 )
-from sanp.methods.cutting.groups import FIXED, Coupling, Member, convolution
+from sanp.methods.cutting.groups import FIXED, ChannelGroups, GroupedLayer, convolution
 from sanp.tracing.graph import ALIASED, ModuleCall, Node, Trace, Value
 from sanp.tracing.operator_call import constant_along
 from sanp.tracing.operators import KEEP_ZERO, POOL
 from sanp.tracing.tracer import trace_forward
 
 
-def find_coupling(net: nn.Module, example: Any) -> Coupling:
+def find_groups(net: nn.Module, example: Any) -> ChannelGroups:
     """Follows every channel of a network through one forward."""
-    coupling = _Follower(trace_forward(net, example)).coupling
+    channel_groups = _GroupFinder(trace_forward(net, example)).channel_groups
     cost = ungated_cost(net, example)
     for layer in cost.layers:
-        member = coupling.members.get(layer.path)
+        member = channel_groups.members.get(layer.path)
         if member is not None:
             member.positions += layer.positions
-    coupling.other_flops = cost.dense_flops - coupling.flops(set())
-    return coupling
+    channel_groups.other_flops = cost.dense_flops - channel_groups.flops(set())
+    return channel_groups
 
 
-class _Follower:
-    """Fills a coupling: for each value its identities, and whether a channel that goes would be zero there."""
+class _GroupFinder:
+    """Fills a channel_groups: for each value its ids, and whether a channel that goes would be zero there."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.coupling = Coupling()
+        self.channel_groups = ChannelGroups()
         self.of: dict[Value, Tensor] = {}
         self.zero: dict[Value, bool] = {}
         self.readers = trace.consumers()
@@ -66,36 +66,36 @@ class _Follower:
                 self.operator(trace.nodes[index])
                 index += 1
         for value in trace.outputs:
-            self.coupling.fix(self.identities(value))
+            self.channel_groups.fix(self.ids(value))
 
-    def identities(self, value: Value) -> Tensor:
+    def ids(self, value: Value) -> Tensor:
         """What stands at each element of a value."""
         fixed = torch.tensor(FIXED).expand(self.trace.shapes[value.index])
         return self.of.get(value, fixed)
 
     def along(self, value: Value, dim: int) -> Tensor:
-        """The identities along one dimension; where they change along another too, all are kept in the network."""
-        identities = self.identities(value)
-        single = constant_along(identities, [other for other in range(identities.dim()) if other != dim])
+        """The ids along one dimension; where they change along another too, all are kept in the network."""
+        ids = self.ids(value)
+        single = constant_along(ids, [other for other in range(ids.dim()) if other != dim])
         if single is None:
-            self.coupling.fix(identities)
-            return torch.full((identities.shape[dim],), FIXED)
+            self.channel_groups.fix(ids)
+            return torch.full((ids.shape[dim],), FIXED)
         return single
 
     def layer(self, call: ModuleCall) -> None:
         """A convolution, linear layer or batch norm as a whole."""
         source, out, module = call.inputs[0], call.outputs[0], call.module
         if isinstance(module, _BatchNorm):
-            identities = self.along(source, 1)
-            self.bind(call.path, Member(module, None, identities))
+            ids = self.along(source, 1)
+            self.bind(call.path, GroupedLayer(module, None, ids))
             own = source in self.made_by and len({self.trace.nodes[i].call for i in self.readers[source]}) == 1
             if own:
-                self.coupling.norm_of[self.made_by[source]] = call.path
-            self.put(out, identities, dim=1, zero=own)
+                self.channel_groups.norm_of[self.made_by[source]] = call.path
+            self.put(out, ids, dim=1, zero=own)
             return
         if isinstance(module, nn.Linear):
             inputs = self.read(source, -1)
-            self.bind(call.path, Member(module, inputs, outputs := self.coupling.new(module.out_features)))
+            self.bind(call.path, GroupedLayer(module, inputs, outputs := self.channel_groups.new(module.out_features)))
             self.put(out, outputs, dim=-1, zero=False)
             return
         self.convolution(call.path, convolution(module), source, out)
@@ -105,51 +105,51 @@ class _Follower:
         if conv.groups == conv.in_channels == conv.out_channels and conv.groups > 1:
             inputs = outputs = self.along(source, 1)
         else:
-            inputs, outputs = self.read(source, 1), self.coupling.new(conv.out_channels)
+            inputs, outputs = self.read(source, 1), self.channel_groups.new(conv.out_channels)
             if conv.groups > 1:
-                self.coupling.fix(torch.cat((inputs, outputs)))
-        self.bind(path, Member(conv, inputs, outputs))
+                self.channel_groups.fix(torch.cat((inputs, outputs)))
+        self.bind(path, GroupedLayer(conv, inputs, outputs))
         self.put(out, outputs, dim=1, zero=True)
         self.made_by[out] = path
 
     def read(self, value: Value, dim: int) -> Tensor:
         """The input channels of a layer that sums over them: those that would not be zero there must stay."""
-        identities = self.along(value, dim % len(self.trace.shapes[value.index]))
+        ids = self.along(value, dim % len(self.trace.shapes[value.index]))
         if not self.zero.get(value, False):
-            self.coupling.fix(identities)
-        return identities
+            self.channel_groups.fix(ids)
+        return ids
 
-    def bind(self, path: str, member: Member) -> None:
+    def bind(self, path: str, member: GroupedLayer) -> None:
         """Notes a layer; one that is called again has the same channels both times."""
-        before = self.coupling.members.get(path)
+        before = self.channel_groups.members.get(path)
         if before is None:
-            self.coupling.members[path] = member
+            self.channel_groups.members[path] = member
             return
         for old, new in ((before.inputs, member.inputs), (before.outputs, member.outputs)):
             if old is not None and new is not None:
                 self.join(old, new)
 
-    def put(self, value: Value, identities: Tensor, *, dim: int, zero: bool) -> None:
+    def put(self, value: Value, ids: Tensor, *, dim: int, zero: bool) -> None:
         """Says what the channels of a value are."""
         shape = self.trace.shapes[value.index]
         sizes = [1] * len(shape)
-        sizes[dim] = len(identities)
-        self.of[value] = identities.reshape(sizes).expand(shape)
+        sizes[dim] = len(ids)
+        self.of[value] = ids.reshape(sizes).expand(shape)
         self.zero[value] = zero
 
     def join(self, left: Tensor, right: Tensor, *, adding: bool = False) -> None:
-        """Ties identities pair by pair."""
+        """Ties ids pair by pair."""
         pairs = torch.unique(torch.stack((left.reshape(-1), right.reshape(-1)), 1), dim=0)
         for a, b in pairs.tolist():
-            if self.coupling.tie(a, b) and adding:
-                self.coupling.added.update((a, b))
+            if self.channel_groups.join(a, b) and adding:
+                self.channel_groups.added.update((a, b))
 
     def operator(self, node: Node) -> None:
         """One operator outside those layers."""
         name = node.base_op
         inputs = [value for value in node.inputs() if value in self.of]
         if node.op == ALIASED:  # written through another tensor: any earlier channel may be in it
-            self.coupling.fix(torch.arange(len(self.coupling.parent)))
+            self.channel_groups.fix(torch.arange(len(self.channel_groups.parent)))
         if not inputs:
             return
         made = None
@@ -159,57 +159,53 @@ class _Follower:
             made = self.one_by_one(node, name)
         if made is None:
             for value in inputs:
-                self.coupling.fix(self.identities(value))
+                self.channel_groups.fix(self.ids(value))
 
     def one_by_one(self, node: Node, name: str) -> bool | None:
         """Operators that pass channels on as they are; None for any other."""
         value, out = node.inputs()[0], node.outputs[0]
         if out is None or any(constant.numel() > 1 for constant in constants(node)):
             return None
-        identities, shape = self.identities(value), self.trace.shapes[out.index]
+        ids, shape = self.ids(value), self.trace.shapes[out.index]
         if name in KEEP_ZERO or name in ELEMENTWISE:
-            return self.passed(
-                out, identities, zero=self.zero[value] and (name in KEEP_ZERO or clips_around_zero(node))
-            )
-        padded = (
-            name == "constant_pad_nd" and len(node.args[1]) <= 2 * (identities.dim() - 2) and not any(node.args[2:])
-        )
-        if padded or name in POOL or (name in REDUCING and over_positions(node, identities.dim())):
+            return self.passed(out, ids, zero=self.zero[value] and (name in KEEP_ZERO or clips_around_zero(node)))
+        padded = name == "constant_pad_nd" and len(node.args[1]) <= 2 * (ids.dim() - 2) and not any(node.args[2:])
+        if padded or name in POOL or (name in REDUCING and over_positions(node, ids.dim())):
             return self.pooled(value, out, shape)
         if name in RESHAPING or name in PICKING:
             return self.moved(node, picking=name in PICKING)
         return None
 
-    def passed(self, out: Value, identities: Tensor, *, zero: bool) -> bool | None:
-        """The same identities go on, if they are such that a shape with fewer channels would mean the same."""
-        if identities.shape != self.trace.shapes[out.index] or changing_dims(identities) > 1:
+    def passed(self, out: Value, ids: Tensor, *, zero: bool) -> bool | None:
+        """The same ids go on, if they are such that a shape with fewer channels would mean the same."""
+        if ids.shape != self.trace.shapes[out.index] or changing_dims(ids) > 1:
             return None
-        self.of[out], self.zero[out] = identities, zero
+        self.of[out], self.zero[out] = ids, zero
         return True
 
     def pooled(self, value: Value, out: Value, shape: torch.Size) -> bool | None:
         """Pooling and means over positions keep each channel apart."""
-        identities = self.identities(value)
-        channels = constant_along(identities, list(range(2, identities.dim()))) if identities.dim() > 2 else None
+        ids = self.ids(value)
+        channels = constant_along(ids, list(range(2, ids.dim()))) if ids.dim() > 2 else None
         if channels is None or tuple(shape[:2]) != tuple(channels.shape):
             return None
         whole = channels.reshape(*channels.shape, *(1,) * (len(shape) - 2)).expand(shape)
         return self.passed(out, whole, zero=self.zero[value])
 
     def moved(self, node: Node, *, picking: bool) -> bool | None:
-        """Operators that only move numbers are run on the identities."""
+        """Operators that only move numbers are run on the ids."""
         args, kwargs = tree_map(
-            lambda leaf: self.identities(leaf).contiguous() if isinstance(leaf, Value) else leaf,
+            lambda leaf: self.ids(leaf).contiguous() if isinstance(leaf, Value) else leaf,
             (node.args, node.kwargs),
         )
         results = node.func(*args, **kwargs)
         results = results if isinstance(results, list | tuple) else [results]
-        before = {identity for value in node.inputs() for identity in self.identities(value).unique().tolist()}
+        before = {channel for value in node.inputs() for channel in self.ids(value).unique().tolist()}
         zero = all(self.zero.get(value, False) for value in node.inputs())
-        for out, identities in zip(node.outputs, results, strict=True):
-            if picking and set(identities.unique().tolist()) != before:
+        for out, ids in zip(node.outputs, results, strict=True):
+            if picking and set(ids.unique().tolist()) != before:
                 return None  # where a part begins would change with the channels before it
-            if out is None or self.passed(out, identities, zero=zero) is None:
+            if out is None or self.passed(out, ids, zero=zero) is None:
                 return None
         return True
 
@@ -220,11 +216,11 @@ class _Follower:
         shape, values = self.trace.shapes[out.index], node.inputs()
         if any(constant.numel() > 1 for constant in constants(node)):
             return None
-        sides = [self.identities(value).expand(shape) for value in values]
+        sides = [self.ids(value).expand(shape) for value in values]
         if len(values) == 2:
             for mine, other in ((0, 1), (1, 0)):
                 if is_spread(self.trace.shapes[values[mine].index], sides[other]):
-                    self.coupling.fix(sides[mine])
+                    self.channel_groups.fix(sides[mine])
                     sides[mine] = sides[other]
             self.join(*sides, adding=name not in ("mul", "div"))
         zeros = [self.zero.get(value, False) for value in values]

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from sanp.core.modules import evaluating
 from sanp.gating.network import GatedNetwork
 from sanp.methods.cutting.cut import SAME, CutNetwork, cut
-from sanp.methods.cutting.find_groups import find_coupling
-from sanp.methods.cutting.groups import Coupling
+from sanp.methods.cutting.find_groups import find_groups
+from sanp.methods.cutting.groups import ChannelGroups
 from sanp.spm.gated_conv import FollowingConv, GatedConv, MovedNorm
 from sanp.spm.recording import record
 
@@ -28,9 +28,9 @@ def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> 
     plain = ungated(gated, net)
     if plain is None or not all(_fold(gated, plain, name, scale) for name, scale in scales.items()):
         return None
-    coupling = find_coupling(net, example)
+    channel_groups = find_groups(net, example)
     closed = {name: scale == 0 for name, scale in scales.items()}
-    smaller = cut(plain, coupling, _gone(coupling, closed), example, method=gated.origin.method)
+    smaller = cut(plain, channel_groups, _removed(channel_groups, closed), example, method=gated.origin.method)
     flops = float(gated.cost.per_sample({name: gate.decision.double() for name, gate in gates.items()}))
     if float(smaller.cost.per_sample({})) > flops:
         return None
@@ -57,7 +57,7 @@ def ungated(gated: GatedNetwork, net: nn.Module) -> nn.Module | None:
 
 
 def norm_paths(gated: GatedNetwork) -> dict[int, str]:
-    """Where each batch norm stood before it moved inside its convolution, by identity."""
+    """Where each batch norm stood before it moved inside its convolution, by channel."""
     moved = {path: module for path, module in gated.net.named_modules() if isinstance(module, MovedNorm)}
     return {id(module._inside[0]): path for path, module in moved.items()}
 
@@ -75,14 +75,14 @@ def _fold(gated: GatedNetwork, plain: nn.Module, name: str, scale: Tensor) -> bo
     return True
 
 
-def _gone(coupling: Coupling, closed: dict[str, Tensor]) -> set[int]:
+def _removed(channel_groups: ChannelGroups, closed: dict[str, Tensor]) -> set[int]:
     """The channels that are closed in every layer that makes them."""
-    gone: set[int] = set()
+    removed: set[int] = set()
     kept: set[int] = {0}
-    for path, member in coupling.convs.items():
+    for path, member in channel_groups.convs.items():
         if member.inputs is not None and member.outputs is member.inputs:
             continue  # a depthwise convolution follows
         mask = closed.get(path, torch.zeros(len(member.outputs), dtype=torch.bool)).tolist()
-        for root, shut in zip(coupling.roots(member.outputs).tolist(), mask, strict=True):
-            (gone if shut else kept).add(root)
-    return gone - kept
+        for group, shut in zip(channel_groups.groups_of(member.outputs).tolist(), mask, strict=True):
+            (removed if shut else kept).add(group)
+    return removed - kept

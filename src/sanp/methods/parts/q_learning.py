@@ -1,29 +1,31 @@
 """Deciding by Q-learning (RNP, D2NN): a layer chooses among a few widths by the value that it expects of each.
 
 A width is the first so many channels. Values are learned from rewards, with no gradient to or from the features; the
-SPM's threshold is a price on width, so that the dial and the calibration move all layers together.
+SPM's threshold is a price on width, so that calibration moves all layers together.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from sanp.core.batch_slice import draw
+from sanp.gating.accounting import mean_kept
+from sanp.gating.cost import CostModel
 from sanp.gating.network import GatedNetwork
-from sanp.methods.parts.bisection import check_reach
+from sanp.methods.parts.retrain import check_reach, epochs_in_parts
+from sanp.spm.binarize import Binarizer, top_k
 from sanp.spm.module import SPM
-from sanp.spm.recording import Gates, record
-from sanp.tracing.topology import module_path
-from sanp.training.controller import BudgetController
+from sanp.spm.recording import Gates, decisions_of
+from sanp.spm.saliency import Saliency
+from sanp.training.controller import BudgetController, IntegralController
 from sanp.training.optimizers import flat, schedule, sgd, tuned
-from sanp.training.precision import Format
-from sanp.training.stage import Outcome, Stage, steps_in
-from sanp.training.task import Task, share_right
+from sanp.training.stage import Stage, steps_in
+from sanp.training.task import Task
+from sanp.training.term import Contribution, Forward, stage_with_term
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,27 @@ def first_channels(channels: int, widths: tuple[float, ...]) -> Tensor:
     return torch.stack([(torch.arange(channels) < count).float() for count in counts])
 
 
+class BestWidth(Binarizer):
+    """1 for the width of highest score: a choice among widths instead of a decision for each channel."""
+
+    def decide(self, score: Tensor) -> Tensor:
+        """(N, widths), a single 1 in each row."""
+        return top_k(score, 1)
+
+    def margin(self, score: Tensor) -> Tensor:
+        """Between the best width and the next."""
+        best = score.topk(2, dim=1).values
+        return best[:, 0] - best[:, 1]
+
+
 class ChoosingSPM(SPM):
     """Takes the width of highest value less its price; in training a random one for some of the samples."""
 
     table: Tensor
     widths: Tensor
 
-    def __init__(self, values: nn.Module, channels: int, widths: tuple[float, ...]) -> None:
-        super().__init__(values, nn.Identity())
+    def __init__(self, values: Saliency, channels: int, widths: tuple[float, ...]) -> None:
+        super().__init__(values, BestWidth())
         self.register_buffer("table", first_channels(channels, widths))
         self.register_buffer("widths", torch.tensor(widths))
         self.explore = 0.0
@@ -87,101 +102,77 @@ class Episode:
     choices: list[Choice]
     loss: Tensor
     right: Tensor
-    cost: Tensor
-    """of the widths taken, as a share of the dense FLOPs"""
+    kept: Tensor
+    """share of the dense FLOPs that the widths taken compute (N,)"""
 
 
 Learn = Callable[[Episode, float], Tensor]
 """An episode and the price of computation to the loss of the values."""
 
 
-class Price:
-    """What a method charges for computation: rises while the cost is above the falling target, falls while below."""
+class ValueTerm:
+    """The loss of the values, at a price of computation that follows the budget."""
 
-    def __init__(self, controller: BudgetController, steps: int, *, rate: float = 0.2, highest: float = 10.0) -> None:
-        self.controller, self.steps, self.rate, self.highest = controller, steps, rate, highest
-        self.step = 0
-        self.now = 0.0
+    def __init__(self, gated: GatedNetwork, task: Task, learn: Learn, price: IntegralController) -> None:
+        self.gated, self.task, self.learn, self.price = gated, task, learn, price
 
-    @property
-    def target(self) -> float:
-        """What a step should cost now."""
-        return self.controller.target_at(self.step / self.steps)
+    def contribute(self, forward: Forward) -> Contribution:
+        """What Q-learning makes of the forward as an episode."""
+        target = self.price.target
+        loss = self.learn(_episode(self.gated, self.task, forward), self.price.level)
+        self.price.update(mean_kept(self.gated.cost, decisions_of(forward.gates)))
+        return Contribution(loss, self.price.running_kept, target, self.price.level)
 
-    def update(self, cost: float) -> None:
-        """Takes the cost of one step."""
-        self.controller.update(cost, self.step / self.steps)
-        self.now = min(self.highest, max(0.0, self.now + self.rate * (cost - self.target)))
-        self.step += 1
-
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, float | None]:
         """What a checkpoint keeps."""
-        return {"step": self.step, "now": self.now, **self.controller.state()}
+        return self.price.state()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, float | None]) -> None:
         """Goes on where the state was taken."""
-        self.step, self.now = int(state["step"]), float(state["now"])
-        self.controller.restore(state)
+        self.price.restore(state)
 
 
-def choice_stage(gated: GatedNetwork, task: Task, epochs: int, learn: Learn, *, explore: float, lr: float) -> Stage:
+def choice_stage(gated: GatedNetwork, task: Task, kept: float, learn: Learn, *, explore: float, lr: float) -> Stage:
     """The network by its task's loss, the values by Q-learning, from the same ε-greedy forward; ε falls to 0.05."""
+    epochs = epochs_in_parts(task, 1)[0]
     steps = max(1, epochs * steps_in(task.loader))
-    share = gated.share(task.budget)
-    check_reach(narrowest(gated), share, gated.origin.method)
-    price = Price(BudgetController(share, task.controller), steps)
-    if task.teacher is not None:
-        Format(task.teacher, task.config.precision)
-
-    def step_loss(x: Tensor, y: Any, progress: float) -> Outcome:
-        set_exploring(gated, max(0.05, explore * (1 - progress / 0.7)))
-        with record(gated) as gates:
-            output = gated(x)
-        loss = task.loss_with_teacher(x, output, y)
-        target = price.target
-        total = loss + learn(_episode(gated, gates, task, output, y), price.now)
-        decisions = {name: gate.decision for name, gate in gates.items()}
-        price.update(float(gated.cost.per_sample(decisions).mean()) / gated.dense_flops)
-        right = share_right(output, y)
-        return Outcome(total, right, price.controller.running_cost, target, price.now, shown=loss.item())
-
+    follow = BudgetController(kept, task.controller)
+    price = IntegralController(follow, steps, gain=0.2, start=0.0, lowest=0.0, highest=10.0)
     values = list(dict.fromkeys(gated.spm_parameters()))  # a shared part stands in every layer
     optimizers = [
         tuned(sgd(gated.backbone_parameters(), task.config.lr, task.config), schedule(task.config)),
         tuned(torch.optim.AdamW(values, lr=lr, weight_decay=0.0), flat(task.config.rise)),
     ]
-    format = Format(gated, task.config.precision)
-    return Stage(
+    return stage_with_term(
         "joint",
         gated,
-        task.loader,
+        task,
         epochs,
-        step_loss,
         optimizers,
-        format,
+        ValueTerm(gated, task, learn, price),
+        before_step=lambda progress: set_exploring(gated, max(0.05, explore * (1 - progress / 0.7))),
         around=lambda: exploring_ends(gated),
-        also=price,
     )
 
 
-def narrowest(gated: GatedNetwork) -> float:
-    """The cost with the first width everywhere, as a share of the dense FLOPs."""
-    tables = {name: gated.layers[module_path(name)].spm for name in gated.cost.gates}
-    decisions = {name: spm.table[:1] for name, spm in tables.items() if isinstance(spm, ChoosingSPM)}
-    return float(gated.cost.per_sample(decisions)) / gated.dense_flops
+def check_widths(cost: CostModel, kept: float, widths: tuple[float, ...], method: str) -> None:
+    """An error for a budget below the cost of the first width everywhere."""
+    decisions = {name: first_channels(layer.out_channels, widths[:1]) for name, layer in cost.gates.items()}
+    check_reach(mean_kept(cost, decisions), kept, method)
 
 
-def _episode(gated: GatedNetwork, gates: Mapping[str, Gates], task: Task, output: Any, y: Any) -> Episode:
+def _episode(gated: GatedNetwork, task: Task, forward: Forward) -> Episode:
+    output, y = forward.output, forward.target
     with torch.no_grad():
-        applied = {name: gate.applied for name, gate in gates.items()}
-        cost = gated.cost.per_sample(applied) / gated.dense_flops
+        applied = {name: gate.applied for name, gate in forward.gates.items()}
+        kept = gated.cost.per_sample(applied) / gated.dense_flops
         if task.loss is None:
             loss = F.cross_entropy(output.float(), y, reduction="none")
             right = (output.argmax(1) == y).float()
         else:  # a task of another kind: one number for the batch
-            loss = task.task_loss(output, y).expand(len(cost))
+            loss = task.task_loss(output, y).expand(len(kept))
             right = torch.exp(-loss)
-    return Episode(q_values(gates), loss, right, cost)
+    return Episode(q_values(forward.gates), loss, right, kept)
 
 
 def set_exploring(gated: GatedNetwork, share: float) -> None:

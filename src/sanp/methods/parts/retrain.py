@@ -1,22 +1,16 @@
 """Training of a network without gates, as the static methods need it: the same loss, optimizer and epochs as SANP's."""
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable
 
-from torch import Tensor, nn
+from torch import nn
 
 from sanp.core.errors import SanpError
 from sanp.gating.amount import parse_budget
-from sanp.spm.recording import Gates, record
 from sanp.training.config import FitConfig
-from sanp.training.finish import estimate_norms
 from sanp.training.optimizers import Tuned, schedule, sgd, tuned
-from sanp.training.precision import Format
-from sanp.training.stage import Outcome, Stage
-from sanp.training.task import Task, share_right
-
-Extra = Callable[[float, Mapping[str, Gates]], Tensor]
-"""The share of the stage's steps done, and what the forward recorded, to a term that is added to the loss."""
+from sanp.training.stage import Stage
+from sanp.training.task import Task
+from sanp.training.term import Penalty, PenaltyTerm, stage_with_term
 
 
 def epochs_in_parts(task: Task, *parts: float) -> list[int]:
@@ -32,45 +26,36 @@ def plain_stage(
     task: Task,
     epochs: int,
     *,
-    extra: Extra | None = None,
+    penalty: Penalty | None = None,
     before_step: Callable[[float], None] | None = None,
     also_train: tuple[Tuned, ...] = (),
     only: list[nn.Parameter] | None = None,
 ) -> Stage:
-    """All parameters, or ``only`` some by SGD and others by ``also_train``: the task's loss with the teacher's."""
-    if task.teacher is not None:
-        Format(task.teacher, task.config.precision)
+    """A stage without gates: the task's loss with the teacher's, and a penalty.
 
-    def step_loss(x: Tensor, y: object, progress: float) -> Outcome:
-        if before_step is not None:
-            before_step(progress)
-        with record(net) as gates:
-            output = net(x)
-        loss = task.loss_with_teacher(x, output, y)
-        total = loss if extra is None else loss + extra(progress, gates)
-        return Outcome(total, share_right(output, y), shown=loss.item())
-
+    SGD trains all parameters, or ``only`` some; ``also_train`` are further optimizers.
+    """
     parameters = list(net.parameters()) if only is None else only
     optimizers = [tuned(sgd(parameters, task.config.lr, task.config), schedule(task.config)), *also_train]
-    format = Format(net, task.config.precision)
-    return Stage(name, net, task.loader, epochs, step_loss, optimizers, format, around=nullcontext)
+    term = None if penalty is None else PenaltyTerm(penalty)
+    return stage_with_term(name, net, task, epochs, optimizers, term, before_step=before_step)
 
 
-def finish_norms(net: nn.Module, task: Task) -> None:
-    """Batch norm statistics as SANP's finish estimates them."""
-    if hasattr(task.loader, "set_epoch"):
-        task.loader.set_epoch(task.config.joint_epochs)
-    format = Format(net, task.config.precision)
-    with format.autocast():
-        estimate_norms(net, task.loader, task.config.norm_batches, format)
-
-
-def share_of(task: Task, dense_flops: int) -> float:
-    """The budget as a share of the dense FLOPs."""
-    share = parse_budget(task.budget).share_of(dense_flops)
-    if share > 1:
+def kept_of(task: Task, dense_flops: int) -> float:
+    """The share of the dense FLOPs that the budget leaves."""
+    kept = parse_budget(task.budget).kept_of(dense_flops)
+    if kept > 1:
         raise SanpError(f"a budget of {task.budget} is more than the dense network's FLOPs: nothing to prune")
-    return share
+    return kept
+
+
+def check_reach(least: float, kept: float, method: str) -> None:
+    """An error, before anything is trained, for a budget below the least that a method can come to."""
+    if kept < least:
+        raise SanpError(
+            f"a budget of {kept:.1%} of the dense FLOPs is below the {least:.1%} that {method} can come to on this "
+            "network: give at least that, or choose a method that gates every layer, such as sanp"
+        )
 
 
 def total_lr(config: FitConfig, epochs: int, steps: int, weight: Callable[[float], float] = lambda _: 1.0) -> float:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from torch import Tensor
 
 from sanp.gating.network import GatedNetwork
-from sanp.gating.thresholds import level_of, mean_cost, set_level
+from sanp.gating.thresholds import mean_kept
 
 WIDEST = 0.05
 """two neighbouring settings differ by at most this share of the dense cost, where the network lets them"""
@@ -27,12 +27,12 @@ class Shifts:
     """Moves all gates of a network from where training left them, which need not be the same for all."""
 
     def __init__(self, network: GatedNetwork) -> None:
-        self._trained = [(layer.spm, level_of(layer.spm)) for layer in network.layers.values()]
+        self._trained = [(layer.spm, layer.spm.level) for layer in network.layers.values()]
 
     def set(self, shift: float) -> None:
         """Zero is the trained network."""
         for spm, level in self._trained:
-            set_level(spm, level + shift)
+            spm.level = level + shift
 
 
 def measure(network: GatedNetwork, images: Tensor, *, most: int = 24) -> tuple[Setting, ...]:
@@ -41,7 +41,7 @@ def measure(network: GatedNetwork, images: Tensor, *, most: int = 24) -> tuple[S
 
     def cost_at(shift: float) -> float:
         shifts.set(shift)
-        return mean_cost(network, [images])
+        return mean_kept(network, [images])
 
     try:
         return _explore(cost_at, most)

@@ -1,4 +1,4 @@
-"""One training step by several processes, each on its rows of the batch: PyTorch's DistributedDataParallel.
+"""One training step by several processes, each on its slice of the batch: PyTorch's DistributedDataParallel.
 
 The step's loss is what is wrapped, not the network: a method's loss may run the network as often as it likes.
 """
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sanp.core import distributed
-from sanp.core.batch_slice import Rows, having
+from sanp.core.batch_slice import BatchSlice, using_slice
 from sanp.core.errors import SanpError
 from sanp.training.parallel.sync_batch import SharedBatch
 
@@ -34,13 +34,13 @@ def over_ranks(step_loss: "StepLoss", net: nn.Module, others: list[nn.Parameter]
     wrapped = DistributedDataParallel(step, find_unused_parameters=True)  # which it uses is the method's affair
 
     def shared(x: Tensor, y: Any, progress: float) -> "Outcome":
-        rows = _rows(len(x))
-        with having(rows), SharedBatch():
+        own = _own_slice(len(x))
+        with using_slice(own), SharedBatch():
             loss: Tensor = wrapped(x, y, progress)
         outcome = step.outcome
         assert outcome is not None
         step.outcome = None
-        return _averaged(outcome, loss, rows)
+        return _averaged(outcome, loss, own)
 
     return shared
 
@@ -62,19 +62,19 @@ class _Step(nn.Module):
         return self.outcome.loss
 
 
-def _rows(count: int) -> Rows:
+def _own_slice(count: int) -> BatchSlice:
     counts = distributed.counts(count)
     if min(counts) < 2:  # an SPM takes one image's statistics from those it has seen, and would wait for the others
         raise SanpError(f"a batch gives the processes {counts} images: make batch_size at least {2 * len(counts)}")
     start = sum(counts[: distributed.rank()])
-    return Rows(start, start + count, sum(counts))
+    return BatchSlice(start, start + count, sum(counts))
 
 
-def _averaged(outcome: "Outcome", loss: Tensor, rows: Rows) -> "Outcome":
+def _averaged(outcome: "Outcome", loss: Tensor, own: BatchSlice) -> "Outcome":
     """What to show as means over the whole batch; the loss scaled so that the mean of gradients is the batch's."""
-    own = (loss.item(), outcome.shown, outcome.correct, outcome.cost)
-    means = distributed.weighted_mean([value or 0.0 for value in own], rows.share)
-    value, shown, correct, cost = (None if mine is None else mean for mine, mean in zip(own, means, strict=True))
-    outcome.loss = loss * (rows.share * distributed.world())
-    outcome.value, outcome.shown, outcome.correct, outcome.cost = value, shown, correct, cost
+    ours = (loss.item(), outcome.shown, outcome.correct, outcome.kept)
+    means = distributed.weighted_mean([value or 0.0 for value in ours], own.share)
+    value, shown, correct, kept = (None if mine is None else mean for mine, mean in zip(ours, means, strict=True))
+    outcome.loss = loss * (own.share * distributed.world())
+    outcome.value, outcome.shown, outcome.correct, outcome.kept = value, shown, correct, kept
     return outcome

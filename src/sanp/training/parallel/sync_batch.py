@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from sanp.core.batch_slice import own_rows
+from sanp.core.batch_slice import own_slice
 from sanp.core.distributed import sum_over_ranks
 
 _ARGUMENTS = {
@@ -71,15 +71,15 @@ def batch_norm(
 
 
 def _dropout(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Drops for the whole batch and gives this rank's rows, so that all ranks draw the same numbers."""
+    """Drops for the whole batch and gives this rank's slice, so that all ranks draw the same numbers."""
     x: Tensor = args[0] if args else kwargs["input"]
-    own = own_rows()
-    rows = None if own is None or x.dim() == 0 else own.of(len(x))
-    if rows is None:
+    own = own_slice()
+    here = None if own is None or x.dim() == 0 else own.of(len(x))
+    if here is None:
         return func(*args, **kwargs)
     rest = {name: value for name, value in kwargs.items() if name not in ("input", "inplace")}
-    ends = (rows.start, rows.total - rows.stop)
+    ends = (here.start, here.total - here.stop)
     whole = torch.cat([x.new_zeros(ends[0], *x.shape[1:]), x, x.new_zeros(ends[1], *x.shape[1:])])
     if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
         whole = whole.contiguous(memory_format=torch.channels_last)  # numbers are drawn in the order of the memory
-    return func(whole, *args[1:], **rest)[rows.start : rows.stop]
+    return func(whole, *args[1:], **rest)[here.start : here.stop]
