@@ -11,8 +11,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from sanp.backbones import build
-from sanp.cli.factory import build as build_network
-from sanp.cli.factory import read_input
+from sanp.cli.factory import build_network, read_input
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
 from sanp.engine.bench.bench import Bench, BenchConfig, random_images

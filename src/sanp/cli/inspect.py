@@ -1,11 +1,14 @@
 """`sanp inspect`: what gating a network of one's own would do, as a table."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from sanp.cli.factory import inspect_network
+from sanp.cli.factory import build_network, read_input
+from sanp.gating.flops import human
+from sanp.gating.gating import gate
 
 
 def inspect(
@@ -16,3 +19,15 @@ def inspect(
 ) -> None:
     """Show every convolution of a network, its gate and what feeds it."""
     Console().print(inspect_network(target, input, skip=skip or (), shortcuts=shortcuts), markup=False, highlight=False)
+
+
+def inspect_network(target: str, shape: str, *, skip: Sequence[str] = (), shortcuts: bool = True) -> str:
+    """Gates the network that ``module:factory`` builds and gives its table.
+
+    ``shape`` is the input's, sizes with commas; several inputs are separated by semicolons. ``skip`` and ``shortcuts``
+    are those of :func:`sanp.gate`.
+    """
+    net = build_network(target)
+    example = tuple(read_input(part) for part in shape.split(";"))
+    gated = gate(net, example, skip=skip, shortcuts=shortcuts)
+    return f"{gated!r}\nthe SPMs add {human(gated.overhead_flops)} FLOPs"
