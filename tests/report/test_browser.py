@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from sanp.report.images import write_figures
+from sanp.report.figure_files import write_figures
 from sanp.report.page import write_report
 from tests.tools import tiny_run
 

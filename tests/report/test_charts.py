@@ -12,12 +12,13 @@ from sanp.core.modules import evaluating
 from sanp.gating.thresholds import mean_cost
 from sanp.methods import METHODS
 from sanp.report.charts.channels import agreement, in_order
-from sanp.report.charts.paper import paper_row
-from sanp.report.charts.trade import pareto
+from sanp.report.charts.paper_row import paper_row
+from sanp.report.charts.trade_off import pareto
 from sanp.report.charts.training import stages
+from sanp.report.epochs import read_epochs
 from sanp.report.explorer.budgets import Setting, _explore, measure
 from sanp.report.explorer.explorer import Answered, breaking_point
-from sanp.report.run_data import _epochs, short_names
+from sanp.report.run_data import short_names
 from sanp.spm.module import SPMConfig
 from tests.conftest import SmallNet
 
@@ -47,7 +48,7 @@ def test_steps_are_counted_through_all_stages(tmp_path: Path) -> None:
     lines = [("pretrain", 10), ("pretrain", 20), ("joint", 10), ("joint", 20), ("joint", 5)]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(f'{{"stage": "{stage}", "step": {step}, "cost": null}}\n' for stage, step in lines))
-    found = tuple(_epochs(tmp_path))
+    found = read_epochs(tmp_path)
     assert [epoch.step for epoch in found] == [10, 20, 30, 40, 45]
     assert found[0].cost is None
     assert stages(found) == [(0, 20, "pretrain"), (20, 45, "joint")]
@@ -60,7 +61,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{{"stage": "a", "step": 1}}\n{line}\n')
     with pytest.raises(SanpError, match=r"line 2.*run it anew"):
-        _epochs(tmp_path)
+        read_epochs(tmp_path)
 
 
 def test_runs_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:

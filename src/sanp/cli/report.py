@@ -28,7 +28,7 @@ def report(
 
         console.print(f"report: {write_report(runs, out or place / 'report.html')}", soft_wrap=True)
         return
-    from sanp.report.images import write_figures
+    from sanp.report.figure_files import write_figures
 
     folder = out or place / "figures"
     drawn = write_figures(runs, folder, format)

@@ -69,7 +69,7 @@ def _tell(line: str) -> None:
 def _draw(drawn: list[str], results: Path, folder: Path, pages: list[Path]) -> None:
     """Draws what there are lines for, and shows all figures of the lines in the pages that have a place for them."""
     from sanp.report.charts.paper_figures import captioned, paper_charts
-    from sanp.report.images import draw
+    from sanp.report.figure_files import draw
 
     charts = paper_charts(results, drawn)
     folder.mkdir(parents=True, exist_ok=True)

@@ -3,23 +3,24 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from sanp.report.charts.chart import MARGIN, SCALE, Chart, Choice, axis_names, blank
-from sanp.report.run_data import Source
+from sanp.report.charts.chart import Chart, Choice
+from sanp.report.charts.style import MARGIN, SCALE, axis_names, blank
+from sanp.report.run_data import RunData
 from sanp.report.study import Floats, Ints
 
 NO_TICKS = {"tickvals": [0], "ticktext": [" "], "ticks": ""}
 """a label of nothing: without any, plotly draws the axis title over the map"""
 
 
-def channel_choice(source: Source) -> Choice | None:
+def channel_choice(run: RunData) -> Choice | None:
     """Two charts for each layer whose gates depend on the image; nothing if no layer's do."""
-    study = source.study
+    study = run.study
     if study is None:
         return None
     present = np.bincount(study.labels, minlength=len(study.classes)) > 0
     names = [name for name, there in zip(study.classes, present, strict=True) if there]
     options = {}
-    for layer in (layer.name for layer in source.report.layers if layer.name in study.open):
+    for layer in (layer.name for layer in run.report.layers if layer.name in study.open):
         rows = study.open[layer][present]
         if ((rows > 0) & (rows < 1)).any() or np.ptp(rows, axis=0).any():
             options[layer] = (usage(layer, names, rows), alikeness(layer, names, rows))

@@ -16,7 +16,7 @@ from sanp.report.study import Study
 class Picture:
     """A test image of a gallery."""
 
-    source: str
+    address: str
     """data address of a PNG"""
     position: int
     """its place in the test set"""
@@ -47,7 +47,7 @@ def png_address(pixels: npt.NDArray[np.uint8]) -> str:  # (C, H, W)
 def _picture(study: Study, place: int, position: int) -> Picture:
     label, answer = int(study.labels[position]), int(study.answers[position])
     return Picture(
-        source=png_address(np.asarray(study.pictures[place], dtype=np.uint8)),
+        address=png_address(np.asarray(study.pictures[place], dtype=np.uint8)),
         position=position,
         label=study.classes[label],
         answer=study.classes[answer],

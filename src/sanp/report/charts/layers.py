@@ -4,29 +4,18 @@ import plotly.graph_objects as go
 
 from sanp.evaluation import LayerReport
 from sanp.gating.flops import human
-from sanp.report.charts.chart import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    Cell,
-    Chart,
-    Table,
-    axis_names,
-    blank,
-    millions,
-    number,
-    percent,
-)
-from sanp.report.run_data import Source
+from sanp.report.charts.chart import Chart
+from sanp.report.charts.style import BLUE, GREEN, GREY, ORANGE, axis_names, blank
+from sanp.report.charts.table import Cell, Table, millions, number, percent
+from sanp.report.run_data import RunData
 
 ROW = 24
 """pixels of height for a layer"""
 
 
-def layer_charts(source: Source) -> list[Chart]:
+def layer_charts(run: RunData) -> list[Chart]:
     """Kept share, channel types, FLOPs."""
-    layers = source.report.layers
+    layers = run.report.layers
     return [kept(layers), types(layers), flops(layers)]
 
 

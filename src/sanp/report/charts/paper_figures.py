@@ -14,9 +14,10 @@ from sanp.experiments.paper.tables import TABLES, latest, length, model
 from sanp.experiments.results import read
 from sanp.experiments.table import shown
 from sanp.report.charts.channels import NO_TICKS, in_order
-from sanp.report.charts.chart import BLUE, GREEN, MARGIN, ORANGE, PINK, SCALE, Chart, axis_names, blank
+from sanp.report.charts.chart import Chart
 from sanp.report.charts.layers import types
-from sanp.report.charts.trade import Point, trade_of
+from sanp.report.charts.style import BLUE, GREEN, MARGIN, ORANGE, PINK, SCALE, axis_names, blank
+from sanp.report.charts.trade_off import Point, trade_off
 
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 Line = dict[str, Any]
@@ -150,7 +151,7 @@ def accuracy_against_flops(lines: list[Line]) -> list[Chart]:
             )
             for line in group
         ]
-        chart = trade_of(points)
+        chart = trade_off(points)
         _label(chart, points)
         key = f"trade-{data}-{backbone}" + ("" if images is None else f"-{images}")
         charts.append(replace(chart, key=key, title=f"{of(group[0])}: {chart.title}"))

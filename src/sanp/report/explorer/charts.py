@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sanp.evaluation import Seen
-from sanp.report.charts.chart import BLUE, GREEN, GREY, ORANGE, axis_names, blank
+from sanp.report.charts.style import BLUE, GREEN, GREY, ORANGE, axis_names, blank
 from sanp.report.explorer.explorer import Answered
 
 MOST = 5

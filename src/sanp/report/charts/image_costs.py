@@ -6,20 +6,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sanp.gating.flops import human
-from sanp.report.charts.chart import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    Cell,
-    Chart,
-    Table,
-    axis_names,
-    blank,
-    millions,
-    number,
-    percent,
-)
-from sanp.report.run_data import Source
+from sanp.report.charts.chart import Chart
+from sanp.report.charts.style import BLUE, GREEN, ORANGE, axis_names, blank
+from sanp.report.charts.table import Cell, Table, millions, number, percent
+from sanp.report.run_data import RunData
 from sanp.report.study import Floats, Study
 
 BINS = 40
@@ -27,12 +17,12 @@ MOST_CLASSES = 30
 """more are shown by their ends alone; the table has all"""
 
 
-def sample_charts(source: Source) -> list[Chart]:
+def image_charts(run: RunData) -> list[Chart]:
     """Histogram; with a study of the images also classes, and right against wrong."""
-    flops, study = source.report.per_sample, source.study
+    flops, study = run.report.per_sample, run.study
     if not np.ptp(flops) > 0:
         return []
-    charts = [histogram(flops, source.report.dense_flops)]
+    charts = [histogram(flops, run.report.dense_flops)]
     if study is not None and study.varies:
         charts.append(by_class(study))
         if study.right.any() and not study.right.all():
