@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE
 from sanp.gating.flops import human
 from sanp.report.charts.chart import Chart
-from sanp.report.charts.style import BLUE, axis_names, blank
+from sanp.report.charts.style import axis_names, blank
 from sanp.report.charts.table import Cell, Table, millions, number, percent
 from sanp.report.study import Floats, Study
 

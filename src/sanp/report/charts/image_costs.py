@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREEN, ORANGE
 from sanp.gating.flops import human
 from sanp.report.charts.chart import Chart
 from sanp.report.charts.class_costs import class_costs
-from sanp.report.charts.style import BLUE, GREEN, ORANGE, blank
+from sanp.report.charts.style import blank
 from sanp.report.charts.table import Table, millions, number
 from sanp.report.run_data import RunData
 from sanp.report.study import Floats, Study

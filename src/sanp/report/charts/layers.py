@@ -2,10 +2,11 @@
 
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREEN, GREY, ORANGE
 from sanp.evaluation import LayerReport
 from sanp.gating.flops import human
 from sanp.report.charts.chart import Chart
-from sanp.report.charts.style import BLUE, GREEN, GREY, ORANGE, axis_names, blank
+from sanp.report.charts.style import axis_names, blank
 from sanp.report.charts.table import Cell, Table, millions, number, percent
 from sanp.report.run_data import RunData
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREEN, ORANGE, PINK
 from sanp.evaluation import LayerReport
 from sanp.experiments.paper.tables import TABLES, latest, length, model
 from sanp.experiments.results import read
@@ -16,7 +17,7 @@ from sanp.experiments.table import shown
 from sanp.report.charts.channels import NO_TICKS, in_order
 from sanp.report.charts.chart import Chart
 from sanp.report.charts.layers import types
-from sanp.report.charts.style import BLUE, GREEN, MARGIN, ORANGE, PINK, SCALE, axis_names, blank
+from sanp.report.charts.style import MARGIN, SCALE, axis_names, blank
 from sanp.report.charts.trade_off import Point, trade_off
 
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}

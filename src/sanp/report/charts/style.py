@@ -1,12 +1,10 @@
-"""The look that all figures share: colours, margins, axes, and names that fit on an axis."""
+"""The look that all figures share: the scale of heat maps, margins, axes, and names that fit on an axis."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-# Told apart by people who see red and green alike (after Okabe and Ito 2008), and legible on white and on black.
-BLUE, ORANGE, GREEN, PINK, GREY = "#3287c8", "#e07b00", "#0a9e78", "#cc6fa3", "#8b8f98"
 SCALE = "Cividis"
 """one colour scale for every heat map: even in lightness, the same for all kinds of sight"""
 MARGIN = {"l": 56, "r": 12, "t": 34, "b": 48}

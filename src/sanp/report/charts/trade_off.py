@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREY, ORANGE
 from sanp.gating.flops import human
 from sanp.report.charts.chart import Chart
-from sanp.report.charts.style import BLUE, GREY, ORANGE, axis_names, blank
+from sanp.report.charts.style import axis_names, blank
 from sanp.report.run_data import RunData
 
 

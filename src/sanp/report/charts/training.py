@@ -5,8 +5,9 @@ from itertools import groupby
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from sanp.core.colours import BLUE, GREY, ORANGE, PINK
 from sanp.report.charts.chart import Chart
-from sanp.report.charts.style import BLUE, GREY, ORANGE, PINK, blank, with_axes
+from sanp.report.charts.style import blank, with_axes
 from sanp.report.charts.table import Cell, Table, percent
 from sanp.report.epochs import Epoch
 from sanp.report.run_data import RunData

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREEN, GREY, ORANGE
 from sanp.evaluation import Seen
-from sanp.report.charts.style import BLUE, GREEN, GREY, ORANGE, axis_names, blank
+from sanp.report.charts.style import axis_names, blank
 from sanp.report.explorer.answers import Answer
 
 MOST = 5
