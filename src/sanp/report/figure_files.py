@@ -7,6 +7,7 @@ from typing import Any
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
 from sanp.report.charts.chart import Chart
+from sanp.report.charts.style import LIGHT
 from sanp.report.charts.trade_off import trade_off_of_runs
 from sanp.report.run_data import read_runs
 from sanp.report.run_section import RunSection, run_section
@@ -76,9 +77,9 @@ def draw(charts: dict[Path, Chart], format: str) -> list[Path]:
 
 
 def _on_paper(chart: Chart) -> Any:
-    """The figure on white, with the grid that the page would give it."""
-    figure = chart.figure
-    figure.update_layout(paper_bgcolor="white", font_color="#1b1f27")
-    figure.update_xaxes(gridcolor="#d5d9e0", linecolor="#d5d9e0")
-    figure.update_yaxes(gridcolor="#d5d9e0", linecolor="#d5d9e0")
+    """The figure on white, with text and grid in the colours of a light page."""
+    figure, (text, line) = chart.figure, LIGHT
+    figure.update_layout(paper_bgcolor="white", font_color=text)
+    figure.update_xaxes(gridcolor=line, linecolor=line)
+    figure.update_yaxes(gridcolor=line, linecolor=line)
     return figure

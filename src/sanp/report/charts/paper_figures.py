@@ -16,7 +16,7 @@ from sanp.experiments.results import read
 from sanp.experiments.table import shown
 from sanp.report.charts.channels import NO_TICKS, in_order
 from sanp.report.charts.chart import Chart
-from sanp.report.charts.layers import types
+from sanp.report.charts.layers import types_by_layer
 from sanp.report.charts.style import MARGIN, SCALE, axis_names, blank
 from sanp.report.charts.trade_off import Point, trade_off
 
@@ -110,7 +110,7 @@ def activations(line: Line) -> Chart:
 
 def channel_types(line: Line) -> Chart:
     """Figure 3: never, sometimes and always pruned channels by layer."""
-    chart = types(tuple(LayerReport(**layer) for layer in line["layers"]))
+    chart = types_by_layer(tuple(LayerReport(**layer) for layer in line["layers"]))
     never, sometimes, always = (
         sum(layer[kind] for layer in line["layers"]) for kind in ("never", "sometimes", "always")
     )

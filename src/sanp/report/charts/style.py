@@ -7,6 +7,8 @@ import plotly.graph_objects as go
 
 SCALE = "Cividis"
 """one colour scale for every heat map: even in lightness, the same for all kinds of sight"""
+LIGHT, DARK = ("#1b1f27", "#d5d9e0"), ("#e9ecf1", "#3a414d")
+"""colours of text and of lines on a light and on a dark page, as in ``parts/page.css``"""
 MARGIN = {"l": 56, "r": 12, "t": 34, "b": 48}
 """pixels to the left, right, top and bottom"""
 LONGEST = 20

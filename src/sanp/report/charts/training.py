@@ -14,7 +14,7 @@ from sanp.report.run_data import RunData
 
 
 def training(run: RunData) -> Chart | None:
-    """The chart; nothing for a run that was not trained epoch by epoch."""
+    """The chart; None for a run that was not trained epoch by epoch."""
     epochs = run.epochs
     if not epochs:
         return None
@@ -67,11 +67,14 @@ def _figure(epochs: tuple[Epoch, ...], gated: bool) -> go.Figure:
 def _lines(
     figure: go.Figure, epochs: tuple[Epoch, ...], row: int, series: tuple[tuple[str, str, str, str], ...]
 ) -> None:
-    """Draws fields of the epochs in a row of the figure, with a legend over it: name, field, colour, dash."""
+    """Draws fields of the epochs in a row of the figure, with a legend above it.
+
+    ``series`` are the name, the field, the colour and the dash of each line.
+    """
     legend = "legend" if row == 1 else f"legend{row}"
     unit = ".2f" if row == 3 else ".1%"
     for name, field, color, dash in series:
-        if all(getattr(epoch, field) is None for epoch in epochs):  # as test values of a run that was not tested
+        if all(getattr(epoch, field) is None for epoch in epochs):  # as if the run was not tested while it trained
             continue
         trace = go.Scatter(
             x=[epoch.step for epoch in epochs],
@@ -113,6 +116,8 @@ def _text(run: RunData) -> str:
 
 
 def _table(epochs: tuple[Epoch, ...]) -> Table:
+    """A row for each epoch; what was not measured is empty and sorts first."""
+
     def share(value: float | None) -> Cell:
         return Cell("", -1.0) if value is None else percent(value)
 

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from sanp.core.colours import BLUE, GREEN, GREY, ORANGE
 from sanp.evaluation import Seen
-from sanp.report.charts.style import axis_names, blank
+from sanp.report.charts.style import DARK, LIGHT, axis_names, blank
 from sanp.report.explorer.answers import Answer
 
 MOST = 5
@@ -17,7 +17,7 @@ NARROW = {"l": 40, "r": 12, "t": 30, "b": 44}
 
 def coloured(figure: go.Figure, dark: bool) -> go.Figure:
     """The figure with text and lines in the colours of a light or a dark page."""
-    text, line = ("#e9ecf1", "#3a414d") if dark else ("#1b1f27", "#d5d9e0")
+    text, line = DARK if dark else LIGHT
     figure.update_layout(font_color=text)
     for update in (figure.update_xaxes, figure.update_yaxes):
         update(gridcolor=line, linecolor=line, tickcolor=line)
