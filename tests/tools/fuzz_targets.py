@@ -17,7 +17,7 @@ from torch import Tensor
 import sanp
 from sanp.checkpoint import load, save
 from sanp.core.errors import SanpError
-from sanp.data.cifar import CIFAR10, read_folder, write_batch, write_meta
+from sanp.data.cifar import CIFAR10, read_cifar, write_batch, write_meta
 from sanp.data.decode import decode
 from sanp.experiments import table
 from sanp.experiments.metrics import ProgressLog, read_metrics
@@ -224,7 +224,7 @@ def _images(folder: Path) -> list[Target]:
 
         def read() -> object:
             try:
-                return read_folder(CIFAR10, folder)
+                return read_cifar(CIFAR10, folder)
             finally:
                 (root / name).write_bytes(whole)  # the next case damages another file
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sanp.core.errors import SanpError
+from sanp.data.whole_numbers import is_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class Augment:
                 raise SanpError(f"{name} is {getattr(self, name)!r}: give true or false")
         for name in ("translate", "cutout"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            if not is_whole(value, 0):
                 raise SanpError(f"{name} is {value!r}: give a number of pixels, 0 for none")
         if self.flip_alternates and not self.flip:
             raise SanpError("flip_alternates is set without flip: set flip too, or neither")

@@ -11,6 +11,7 @@ from sanp.core.checks import check_kind, check_many
 from sanp.core.errors import SanpError
 from sanp.data.augment import Augment, Changes, cut, draw, move
 from sanp.data.split import Examples, check_examples
+from sanp.data.whole_numbers import is_whole
 
 
 class Batches:
@@ -56,7 +57,7 @@ class Batches:
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration give this epoch."""
-        if not _is_count(epoch):
+        if not is_whole(epoch, 0):
             raise SanpError(f"epoch is {epoch!r}: give a whole number, 0 for the first")
         self._epoch = epoch
 
@@ -69,7 +70,7 @@ class Batches:
 
     def starting_at(self, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The next epoch's batches from this one on, with the values that the whole iteration would have given."""
-        if not _is_count(batch) or batch > len(self):
+        if not is_whole(batch, 0, len(self)):
             raise SanpError(f"the batch to start at is {batch!r}: give a whole number from 0 to {len(self)}")
         epoch, self._epoch = self._epoch, self._epoch + 1
         return self._run(epoch, batch)
@@ -128,16 +129,12 @@ def _multiply_add(mean: Sequence[float], std: Sequence[float], channels: int) ->
     return scale.float().view(-1, 1, 1), offset.float().view(-1, 1, 1)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 def _check_counts(count: int, batch_size: int, seed: int, drop_last: bool, rank: int, world: int) -> None:
-    if not _is_count(world) or world < 1 or not _is_count(rank) or rank >= world:
+    if not is_whole(world, 1) or not is_whole(rank, 0, world - 1):
         raise SanpError(f"rank is {rank!r} of {world!r}: give a rank from 0 to world - 1, and a world of at least 1")
-    if not _is_count(batch_size) or batch_size < world:
+    if not is_whole(batch_size, world):
         raise SanpError(f"batch_size is {batch_size!r}: give a whole number, at least {world} (one image a rank)")
     if drop_last and batch_size > count:
         raise SanpError(f"batch_size is {batch_size} for {count} images, and drop_last leaves nothing: make it smaller")
-    if not _is_count(seed):
+    if not is_whole(seed, 0):
         raise SanpError(f"seed is {seed!r}: give a whole number, 0 or more")

@@ -7,11 +7,12 @@ from typing import Protocol
 
 from sanp.core.checks import checked_path
 from sanp.core.errors import SanpError, unknown_name
-from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_folder
+from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_cifar
 from sanp.data.dataset import Dataset
 from sanp.data.digits import digits_file, missing_scikit_learn, read_digits
 from sanp.data.fetch import Progress, fetch
 from sanp.data.imagefolder import MEMORY, read_imagefolder
+from sanp.data.whole_numbers import is_whole
 
 IMAGEFOLDER = "imagefolder:"
 
@@ -51,7 +52,7 @@ def _cifar(kind: Cifar) -> Loader:
         if size != SIZE:
             raise SanpError(f"size is {size}, but images of {kind.name} are {SIZE}x{SIZE}: leave size out")
         fetch(kind, root, progress)
-        return read_folder(kind, root, limit=limit)
+        return read_cifar(kind, root, limit=limit)
 
     return load
 
@@ -79,7 +80,7 @@ def load(
     images, the same ones in every run. Images of a folder that take more than ``memory`` bytes stay on disk.
     ``progress`` hears of a download.
     """
-    if not isinstance(size, int) or isinstance(size, bool) or not 8 <= size <= 4096:
+    if not is_whole(size, 8, 4096):
         raise SanpError(f"size is {size!r}: give a number of pixels from 8 to 4096")
     if (folder := _own_folder(spec)) is not None:
         return read_imagefolder(folder, size=size, limit=limit, memory=memory)

@@ -94,7 +94,7 @@ CIFAR100 = Cifar(
 )
 
 
-def read_folder(kind: Cifar, root: Path, *, limit: int | None = None) -> Dataset:
+def read_cifar(kind: Cifar, root: Path, *, limit: int | None = None) -> Dataset:
     """The data set from its folder under ``root``."""
     folder = root / kind.folder
     classes = _class_names(folder / kind.meta, kind)

@@ -8,6 +8,7 @@ from sanp.core.checks import check_kind
 from sanp.core.errors import SanpError
 from sanp.data.augment import Augment
 from sanp.data.split import Examples, Split, check_examples, chunks
+from sanp.data.whole_numbers import is_whole
 
 SAMPLE = 8192
 """Images that the statistics of a split on disk are taken from: enough for an error that training cannot notice."""
@@ -64,7 +65,7 @@ def first_after_shuffle(split: Examples, limit: int | None) -> Examples:
     """The first ``limit`` images in one fixed random order: the same ones in every run."""
     if limit is None:
         return split
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+    if not is_whole(limit, 1):
         raise SanpError(f"limit is {limit!r}: give how many training images to keep, or nothing for all")
     order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
     return split.take(order[:limit])
