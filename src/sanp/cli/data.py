@@ -15,7 +15,7 @@ data_app = typer.Typer(help="Data sets: what there is, and fetching them.", no_a
 
 @data_app.command("list")
 def list_data() -> None:
-    """The data sets by name, and whether they are here."""
+    """List the data sets by name, and whether they are here."""
     table = Table("name", "images", "classes", "size", "here")
     for entry in data.describe():
         size = f"{entry.bytes / 1e6:.0f} MB"
@@ -25,7 +25,7 @@ def list_data() -> None:
 
 @data_app.command("get")
 def get_data(
-    name: Annotated[str, typer.Argument(help="cifar10, cifar100, ...")],
+    name: Annotated[str, typer.Argument(help="Name of the data set, as sanp data list shows it.")],
     root: Annotated[Path | None, typer.Option(help="Folder to keep it in (default: $SANP_DATA or the cache).")] = None,
 ) -> None:
     """Fetch a data set and check it."""

@@ -17,7 +17,7 @@ from sanp.experiments.shipped import run_named
 
 def evaluate_run(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
-    data: Annotated[str | None, typer.Option(help="Other data than the run's own.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set to evaluate on (default: the run's own).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Evaluate a run's network on the test images: accuracy, FLOPs, layers."""

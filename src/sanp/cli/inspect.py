@@ -13,7 +13,9 @@ from sanp.gating.gating import gate
 
 def inspect(
     target: Annotated[str, typer.Argument(help="module:factory, where the factory builds the network.")],
-    input: Annotated[str, typer.Option(help="Shape of an input, as 1,3,224,224.")] = "1,3,224,224",
+    input: Annotated[
+        str, typer.Option(help="Shape of the input, as 1,3,224,224; of several, with semicolons.")
+    ] = "1,3,224,224",
     skip: Annotated[list[str] | None, typer.Option(help="Modules to leave dense: names or patterns.")] = None,
     shortcuts: Annotated[bool, typer.Option(help="Gate 1x1 shortcut convolutions too.")] = True,
 ) -> None:

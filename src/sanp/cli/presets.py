@@ -5,6 +5,6 @@ from sanp.experiments.recipe import PRESETS
 
 
 def presets() -> None:
-    """What the presets change from the defaults."""
+    """Show what the presets change from the defaults."""
     for name, settings in PRESETS.items():
         console.print(name, settings or "the defaults")

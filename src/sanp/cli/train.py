@@ -23,8 +23,10 @@ def train(
     epochs: Annotated[
         str | None, typer.Option(help="Epochs of the stages: 20,1,12 for pretrain, warm-up and joint, or N for N,1,N.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/ and the time).")] = None,
-    recipe: Annotated[Path | None, typer.Option(help="Settings from a TOML file; options come on top.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run (default: one in runs/, named after the time).")
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="TOML file of settings; options override them.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     settings: dict[str, Any],
 ) -> None:
@@ -56,6 +58,7 @@ def read_epochs(text: str) -> dict[str, int]:
 
 
 def _start(recipe: Recipe, out: Path | None) -> None:
+    """Trains a recipe in the folder ``out``, or in a new one."""
     name = f"{recipe.backbone}-{recipe.data.partition(':')[0]}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = out or Path("runs") / distributed.texts(name)[0]  # the clocks of several processes differ
     console.print(f"{recipe.method} on {recipe.backbone}, {recipe.data}, budget {recipe.budget}: run folder {folder}")
@@ -65,6 +68,7 @@ def _start(recipe: Recipe, out: Path | None) -> None:
 
 
 def _go_on(folder: Path, threads: int | None) -> None:
+    """Goes on with an interrupted run, with this many threads or as many as it had."""
     recipe = read_run(folder)
     with LiveProgress(console, recipe.fit, recipe.pretrained is not None) as live:
         finished = resumed(folder, watch=live, threads=threads)
