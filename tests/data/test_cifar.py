@@ -7,7 +7,7 @@ import torch
 
 from sanp.core.errors import SanpError
 from sanp.data import data_folder, load
-from sanp.data.cifar import CIFAR10, PIXELS, Cifar, read_folder, write_batch, write_meta
+from sanp.data.cifar import CIFAR10, PIXELS, Cifar, read_cifar, write_batch, write_meta
 from tests.data.conftest import MakeCifar
 
 
@@ -48,7 +48,7 @@ def test_a_file_with_wrong_labels_is_refused(
     folder = make_cifar(tmp_path, CIFAR10)
     write_batch(folder / CIFAR10.test, CIFAR10, np.zeros((rows, PIXELS), dtype=np.uint8), labels)
     with pytest.raises(SanpError, match=says):
-        read_folder(CIFAR10, tmp_path)
+        read_cifar(CIFAR10, tmp_path)
 
 
 @pytest.mark.parametrize("content", [{}, {"data": np.zeros((2, 3071), np.uint8), "labels": [0, 1]}, {"data": b"x"}])
@@ -56,14 +56,14 @@ def test_a_file_without_the_images_is_refused(tmp_path: Path, make_cifar: MakeCi
     folder = make_cifar(tmp_path, CIFAR10)
     (folder / "data_batch_3").write_bytes(pickle.dumps(content))
     with pytest.raises(SanpError, match=r"data_batch_3 is not a cifar-10-batches-py file: 'data' is no array"):
-        read_folder(CIFAR10, tmp_path)
+        read_cifar(CIFAR10, tmp_path)
 
 
 def test_a_file_of_names_with_a_wrong_count_is_refused(tmp_path: Path, make_cifar: MakeCifar) -> None:
     folder = make_cifar(tmp_path, CIFAR10)
     write_meta(folder / CIFAR10.meta, CIFAR10, ["cat"])
     with pytest.raises(SanpError, match="1 names for 10 classes"):
-        read_folder(CIFAR10, tmp_path)
+        read_cifar(CIFAR10, tmp_path)
 
 
 @pytest.mark.skipif(not CIFAR10.is_in(data_folder()), reason="CIFAR-10 is not in the data folder")

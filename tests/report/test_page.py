@@ -1,6 +1,7 @@
 import json
 import re
-from collections.abc import Callable
+import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import pytest
 
 from sanp.core.errors import SanpError
 from sanp.report import page
-from sanp.report.images import write_figures
-from sanp.report.page import render, run_part, write_report
-from sanp.report.run_data import read_sources
+from sanp.report.figure_files import write_figures
+from sanp.report.page import render, write_report
+from sanp.report.run_data import read_runs
+from sanp.report.run_section import run_section
 from tests.tools import tiny_run
 
 
@@ -41,8 +43,6 @@ class Elements(HTMLParser):
 
 def second(folder: Path, **changes: object) -> Path:
     """A copy of a run with another report."""
-    import shutil
-
     other = Path(shutil.copytree(folder, folder.parent / f"other-{len(changes)}"))
     report = json.loads((other / "report.json").read_text()) | changes
     (other / "report.json").write_text(json.dumps(report))
@@ -61,7 +61,7 @@ def test_the_page_is_one_small_file_that_asks_for_nothing(folder: Path, tmp_path
 
 
 def test_the_answer_comes_first_and_in_the_reports_own_numbers(folder: Path) -> None:
-    words = " ".join(Elements(render(read_sources([folder]))).words.split())
+    words = " ".join(Elements(render(read_runs([folder]))).words.split())
     report = json.loads((folder / "report.json").read_text())
     said = f"{report['kept']:.1%} of the multiply-adds are left (budget 50%), and {report['accuracy']:.2%} of 128"
     assert said in words
@@ -69,9 +69,9 @@ def test_the_answer_comes_first_and_in_the_reports_own_numbers(folder: Path) -> 
 
 
 def test_every_chart_says_what_to_see_in_words_and_names_its_axes(folder: Path) -> None:
-    part = run_part(read_sources([folder])[0])
-    assert part.channels is not None
-    charts = part.charts + [chart for charts in part.channels.options.values() for chart in charts]
+    section = run_section(read_runs([folder])[0])
+    assert section.channels is not None
+    charts = section.charts + [chart for charts in section.channels.options.values() for chart in charts]
     assert {chart.key for chart in charts} >= {"training", "kept", "types", "flops", "histogram", "classes", "usage"}
     for chart in charts:
         assert len(chart.title) > 20 and len(chart.text) > 40 and re.search(r"\d", chart.text), chart.key
@@ -80,10 +80,10 @@ def test_every_chart_says_what_to_see_in_words_and_names_its_axes(folder: Path) 
             axis for name, axis in layout.items() if name.startswith("xaxis") and axis.get("title", {}).get("text")
         ]
         assert len(below) == 1, chart.key
-    elements = Elements(render(read_sources([folder])))
+    elements = Elements(render(read_runs([folder])))
     plots = [each for each in elements.named("div") if each.get("class") == "plot"]
     ids = {each.get("id") for _, each in elements.found}
-    assert len(plots) == len(part.charts) + 2
+    assert len(plots) == len(section.charts) + 2
     assert all(set(str(each["aria-labelledby"]).split()) <= ids and each["role"] == "img" for each in plots)
     assert all(image.get("alt") for image in elements.named("img"))
     assert sum("data-download" in each for each in elements.named("button")) == 2 * len(plots)
@@ -91,14 +91,14 @@ def test_every_chart_says_what_to_see_in_words_and_names_its_axes(folder: Path) 
 
 def test_several_runs_are_compared_and_each_has_its_part(folder: Path) -> None:
     better = second(folder, accuracy=0.999, flops=1.0)
-    elements = Elements(render(read_sources([folder, better])))
+    elements = Elements(render(read_runs([folder, better])))
     assert [each.get("id") for each in elements.named("article")] == ["run0", "run1"]
     assert "1 of 2 runs are on the front" in elements.words
     assert "On the front: other-2." in elements.words
 
 
 def test_a_page_that_would_be_too_large_says_what_it_leaves_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = read_sources([folder, second(folder, accuracy=0.5)])
+    sources = read_runs([folder, second(folder, accuracy=0.5)])
     whole = render(sources)
     monkeypatch.setattr(page, "LARGEST", len(whole.encode()) - 1000)
     smaller = render(sources)
@@ -108,12 +108,10 @@ def test_a_page_that_would_be_too_large_says_what_it_leaves_out(folder: Path, mo
 
 
 def test_names_from_the_data_cannot_become_markup(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
     evil = '</script><script>alert("1")</script>'
     named = replace(tiny_run.squares(), classes=(evil, "<b>", "c", "d"))
     monkeypatch.setattr("sanp.experiments.run_folder.load_data", lambda *_: named)
-    text = render(read_sources([folder]))
+    text = render(read_runs([folder]))
     assert evil not in text and "alert(&#34;1&#34;)" in text
 
 
@@ -122,7 +120,7 @@ def test_without_the_data_the_page_shows_what_the_report_knows(folder: Path, mon
         raise SanpError("the squares are not here")
 
     monkeypatch.setattr("sanp.experiments.run_folder.load_data", gone)
-    elements = Elements(render(read_sources([folder])))
+    elements = Elements(render(read_runs([folder])))
     assert "could not be read: the squares are not here" in elements.words
     assert not elements.named("img") and not elements.named("select")
     assert "The dearest image costs" in elements.words
@@ -132,42 +130,13 @@ def test_a_network_that_prunes_without_looking_has_no_image_charts(folder: Path)
     (folder / "model.safetensors").write_bytes((folder / "dense.safetensors").read_bytes())
     report = json.loads((folder / "report.json").read_text())
     flat = second(folder, per_sample=[report["dense_flops"]] * 128)
-    words = Elements(render(read_sources([flat]))).words
+    words = Elements(render(read_runs([flat]))).words
     assert "Every image costs the same" in words and "No layer's channels depend on the image" in words
-
-
-def _without(name: str) -> Callable[[dict[str, object]], object]:
-    return lambda report: report.pop(name)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _without("accuracy"),
-        _without("dense"),
-        lambda report: report.update(layers=[]),
-        lambda report: report.update(layers=[{}]),
-        lambda report: report["layers"][0].update(channels=0),
-        lambda report: report["layers"][0].update(dense_flops=float("inf")),
-        lambda report: report.update(confusion=[[1e400]]),
-        lambda report: report.update(flops=float("nan")),
-        lambda report: report.update(accuracy=7),
-        lambda report: report.update(per_sample="many"),
-        lambda report: report.update(confusion=[[1], [2, 3]]),
-    ],
-)
-def test_a_damaged_report_is_one_clear_error(folder: Path, damage: Callable[[dict[str, object]], object]) -> None:
-    path = folder / "report.json"
-    report = json.loads(path.read_text())
-    damage(report)
-    path.write_text(json.dumps(report))
-    with pytest.raises(SanpError, match=r"report\.json is damaged"):
-        read_sources([folder])
 
 
 def test_a_run_without_a_record_of_its_training_says_so(folder: Path) -> None:
     (folder / "metrics.jsonl").unlink()
-    assert "kept no record of its training" in Elements(render(read_sources([folder]))).words
+    assert "kept no record of its training" in Elements(render(read_runs([folder]))).words
 
 
 def test_mistakes_are_told(folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from sanp.cli import app as cli
 from sanp.core.errors import SanpError
 from sanp.experiments.inputs import FILE, read_inputs
 from sanp.report.predict import Predictor
-from sanp.report.study import study
+from sanp.report.study_file import study_of
 from tests.tools import tiny_run
 
 
@@ -25,7 +25,7 @@ def images(tmp_path: Path) -> list[Path]:
 
 
 def test_a_file_gets_the_answer_and_the_cost_that_the_test_image_got(folder: Path, images: list[Path]) -> None:
-    found, predictor = study(folder), Predictor(folder)
+    found, predictor = study_of(folder), Predictor(folder)
     report = json.loads((folder / "report.json").read_text())
     for index, image in enumerate(images):
         prediction = predictor.predict(image)

@@ -4,13 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sanp.core.errors import SanpError
-from sanp.report.study import FILE, SHOWN, study
+from sanp.report.study import SHOWN
+from sanp.report.study_file import study_of
 from tests.tools import tiny_run
 
 
 def test_a_study_says_what_the_evaluation_said(folder: Path) -> None:
-    found, report = study(folder), json.loads((folder / "report.json").read_text())
+    found, report = study_of(folder), json.loads((folder / "report.json").read_text())
     assert found.flops.tolist() == report["per_sample"]
     assert found.right.mean() == report["accuracy"]
     counts = np.bincount(found.labels, minlength=4)
@@ -20,44 +20,9 @@ def test_a_study_says_what_the_evaluation_said(folder: Path) -> None:
 
 
 def test_the_cheapest_and_the_dearest_images_are_kept(folder: Path) -> None:
-    found = study(folder)
+    found = study_of(folder)
     cheap, dear = found.flops[found.shown[:SHOWN]], found.flops[found.shown[SHOWN:]]
     assert cheap.tolist() == sorted(found.flops)[:SHOWN]
     assert dear.tolist() == sorted(found.flops)[::-1][:SHOWN]
     images = tiny_run.squares().test.images
     assert np.array_equal(found.pictures, images[found.shown].numpy())
-
-
-def test_a_second_study_needs_no_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = study(folder)
-
-    def gone(*_: object) -> None:
-        raise SanpError("no data here")
-
-    monkeypatch.setattr("sanp.experiments.run_folder.load_data", gone)
-    second = study(folder)
-    assert second.classes == first.classes and np.array_equal(second.flops, first.flops)
-    assert {name: shares.tolist() for name, shares in second.open.items()} == {
-        name: shares.tolist() for name, shares in first.open.items()
-    }
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", b"\x08\0\0\0\0\0\0\0{}      "])
-def test_a_damaged_study_is_made_again(folder: Path, content: bytes) -> None:
-    first = study(folder)
-    (folder / FILE).write_bytes(content)
-    assert np.array_equal(study(folder).flops, first.flops)
-
-
-def test_the_study_of_another_network_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study(folder)
-    dense = (folder / "dense.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(dense)
-    found = study(folder)
-    assert not found.varies and found.open == {}
-
-
-def test_an_unfinished_run_says_how_to_go_on(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(SanpError, match=r"not finished.*--resume"):
-        study(folder)

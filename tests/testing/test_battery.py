@@ -11,7 +11,6 @@ import sanp
 from sanp.gating.cost import CostModel
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.testing import CHECKS, CheckError, check_network
-from sanp.testing.nonzero_count import count, nonzero_channels
 from sanp.testing.truth import check_cost_is_what_is_left
 from sanp.tracing.masks import MaskTable
 from tests.networks.families import CLASSIFICATION, maker
@@ -125,16 +124,6 @@ def test_a_network_that_draws_random_numbers_is_passed_over_where_it_must_be() -
 class _Noise(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.randn_like(x)
-
-
-def test_the_independent_count_by_hand() -> None:
-    net = nn.Sequential(nn.Conv2d(2, 4, 3, bias=False), nn.ReLU(), nn.Conv2d(4, 2, 1, groups=2))
-    with torch.no_grad():
-        net[0].weight[1] = 0  # a channel that is always zero
-    with count(net) as calls:
-        net(torch.randn(1, 2, 5, 5))
-    assert [float(call.flops()) for call in calls] == [9 * (2 * 9 + 1) * 4, 9 * ((1 + 1) * 1 + (2 + 1) * 1)]
-    assert nonzero_channels(torch.tensor([[[0.0, 0.0], [0.0, -1.0]]])).tolist() == [[False, True]]
 
 
 def test_a_convolution_of_constants_is_no_part_of_the_cost() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 import sanp
 from sanp.checkpoint import load, save
 from sanp.core.errors import SanpError
-from sanp.data.cifar import CIFAR10, read_folder, write_batch, write_meta
+from sanp.data.cifar import CIFAR10, read_cifar, write_batch, write_meta
 from sanp.data.decode import decode
 from sanp.experiments import table
 from sanp.experiments.metrics import ProgressLog, read_metrics
@@ -29,10 +29,10 @@ from sanp.methods.cutting.cut import cut
 from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.parts.pixel_gate import PixelGatedNetwork
 from sanp.methods.weight import SparseNetwork
-from sanp.report.page import run_part
 from sanp.report.predict import Predictor
-from sanp.report.run_data import read_sources
-from sanp.report.study import FILE
+from sanp.report.run_data import read_runs
+from sanp.report.run_section import run_section
+from sanp.report.study_file import FILE
 from sanp.training.fitting import fit_stages
 from sanp.training.stage import Stage
 from sanp.training.task import Task
@@ -164,7 +164,7 @@ def _runs(folder: Path) -> list[Target]:
 def _pages(folder: Path) -> list[Target]:
     """What a page and predictions read of a run folder; charts are slow, so that one case in sixteen draws them."""
     run = Path(shutil.copytree(folder / "run", folder / "page"))
-    read_sources([run])  # makes the study
+    read_runs([run])  # makes the study
 
     def target(name: str, use: Callable[[], object], *mutations: mutate.Mutation) -> Target:
         path = run / name
@@ -179,9 +179,9 @@ def _pages(folder: Path) -> list[Target]:
         return Target("page", [whole], path, read, [mutate.in_bytes, *mutations])
 
     def page() -> object:
-        source = read_sources([run])[0]
+        source = read_runs([run])[0]
         content = b"".join(path.read_bytes() for path in (run / "report.json", run / "metrics.jsonl", run / FILE))
-        return run_part(source) if zlib.crc32(content) % 16 == 0 else source
+        return run_section(source) if zlib.crc32(content) % 16 == 0 else source
 
     return [
         target("report.json", page, mutate.in_json, mutate.in_json),
@@ -224,7 +224,7 @@ def _images(folder: Path) -> list[Target]:
 
         def read() -> object:
             try:
-                return read_folder(CIFAR10, folder)
+                return read_cifar(CIFAR10, folder)
             finally:
                 (root / name).write_bytes(whole)  # the next case damages another file
 

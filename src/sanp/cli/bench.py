@@ -1,4 +1,4 @@
-"""`sanp bench`: time against FLOPs of a run's network, or of one's own, as a table and a figure."""
+"""`sanp bench`: the time of a run's network, or of one's own, against its FLOPs, as a table and a figure."""
 
 import json
 import sys
@@ -11,8 +11,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from sanp.backbones import build
-from sanp.cli.factory import build as build_network
-from sanp.cli.factory import read_input
+from sanp.cli.factory import build_network, read_input
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
 from sanp.engine.bench.bench import Bench, BenchConfig, random_images
@@ -22,16 +21,16 @@ from sanp.experiments.run_folder import evaluation_batches, load_data, load_run,
 from sanp.gating.gating import gate
 
 IMAGES = 128
-"""images that thresholds are set on"""
+"""images that the thresholds of each cost are set on"""
 
 
 def bench(
     target: Annotated[str, typer.Argument(help="Folder of a finished run, or module:factory.")],
     input: Annotated[str, typer.Option(help="Shape of an input of module:factory, as 1,3,224,224.")] = "1,3,224,224",
-    batch: Annotated[int, typer.Option(help="Images a call.")] = 1,
-    pruned: Annotated[str, typer.Option(help="Shares of the FLOPs to prune, with commas.")] = "0.34,0.5,0.67",
+    batch: Annotated[int, typer.Option(help="Images in each call.")] = 1,
+    pruned: Annotated[str, typer.Option(help="Shares of the FLOPs to prune, separated by commas.")] = "0.34,0.5,0.67",
     threads: Annotated[int, typer.Option(help="Threads of every runtime.")] = 1,
-    seconds: Annotated[float, typer.Option(help="Time for each row.")] = 2.0,
+    seconds: Annotated[float, typer.Option(help="Seconds that each row is measured for.")] = 2.0,
     core: Annotated[int | None, typer.Option(help="Processor core to stay on (default: the last).")] = None,
     figure: Annotated[
         Path | None,
@@ -60,6 +59,7 @@ def bench(
 
 
 def _shares(text: str) -> tuple[float, ...]:
+    """The numbers of ``--pruned``."""
     try:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError as error:
@@ -67,7 +67,7 @@ def _shares(text: str) -> tuple[float, ...]:
 
 
 def _of_run(run: Path) -> tuple[nn.Module, nn.Module, Tensor]:
-    """The run's network before and after pruning, and test images."""
+    """The network of a run before pruning, with random weights, and after it; and test images."""
     recipe = read_run(run)
     dataset = load_data(recipe)
     images, _ = next(iter(evaluation_batches(dataset, IMAGES)))
@@ -76,7 +76,7 @@ def _of_run(run: Path) -> tuple[nn.Module, nn.Module, Tensor]:
 
 
 def _of_factory(target: str, shape: str) -> tuple[nn.Module, nn.Module, Tensor]:
-    """A network of one's own, gated, and random images."""
+    """A network of one's own, the same one gated, and random images."""
     sizes = tuple(read_input(shape).shape[1:])
     images = random_images(sizes, IMAGES if sizes[-1] <= 64 else IMAGES // 8)
     net = build_network(target).eval()
@@ -84,7 +84,7 @@ def _of_factory(target: str, shape: str) -> tuple[nn.Module, nn.Module, Tensor]:
 
 
 def show(found: Bench, console: Console) -> None:
-    """Prints the rows, and what could not be timed."""
+    """Prints the rows of a measurement, and what could not be timed."""
     title = f"{found.network}, batch {found.batch}, {found.threads} thread{'s' if found.threads > 1 else ''}"
     table = Table("", "FLOPs", "ms an image", "of best dense", "of own dense", title=title)
     for row in found.rows:

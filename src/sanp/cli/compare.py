@@ -18,9 +18,12 @@ def compare(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders of finished runs.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Comparison to train: a recipe with methods = [...].")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the comparison (with --recipe).")] = Path("runs/compare"),
-    workers: Annotated[int, typer.Option(help="Runs at a time, on Ray where it is installed (with --recipe).")] = 1,
+    workers: Annotated[int, typer.Option(help="Runs at the same time, on Ray if it is installed (with --recipe).")] = 1,
     time: Annotated[
-        bool, typer.Option("--time", help="Measure seconds per image where the engine can run a network; one thread.")
+        bool,
+        typer.Option(
+            "--time", help="Measure the seconds per image of networks that the engine can run, in one thread."
+        ),
     ] = False,
     table: Annotated[Path | None, typer.Option(help="Write the table to this .md, .csv or .tex file.")] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the terminal shows of a run: how each stage goes, the cost against the budget, time left; the tables after."""
+"""What the terminal shows of a run: a line for each stage while it trains, and the tables afterwards."""
 
 import time
 from types import TracebackType
@@ -15,11 +15,14 @@ from sanp.training.config import FitConfig
 from sanp.training.stage import Progress
 
 FAR = 0.1
-"""So much of the dense FLOPs above the budget, and training has not done its work."""
+"""Share of the dense FLOPs above the budget from which training has left too much to the thresholds."""
 
 
 class LiveProgress:
-    """A line for every stage, kept up to date while it runs; plain lines where there is no terminal."""
+    """A line for every stage, kept up to date while it runs; without a terminal, a plain line after each epoch.
+
+    ``config`` has the epochs of the stages; with ``pretrained`` weights the first stage is left out.
+    """
 
     def __init__(self, console: Console, config: FitConfig, pretrained: bool) -> None:
         self.console = console
@@ -71,7 +74,7 @@ class LiveProgress:
         )
 
     def _seconds_left(self, progress: Progress) -> float:
-        """At this stage's pace, for the rest of it and for the stages to come."""
+        """The time for the rest of this stage and for the stages to come, if all go at its pace."""
         pace = (time.monotonic() - self._started[progress.stage]) / max(1, progress.step)
         later = [stage for stage in self._epochs if stage not in self._latest]
         steps_per_epoch = progress.steps / max(1, progress.epochs)
@@ -80,7 +83,7 @@ class LiveProgress:
 
 
 def before_and_after(finished: Finished, budget: str) -> Table:
-    """The table at the end of a run."""
+    """The table at the end of a run: the network before and after pruning."""
     table = Table("", "accuracy", "FLOPs per image", "of dense", title=f"budget {budget}")
     for name, report in (("before", finished.dense), ("after", finished.pruned)):
         table.add_row(name, f"{report.accuracy:.2%}", human(report.flops), f"{report.kept:.2%}")
@@ -89,7 +92,7 @@ def before_and_after(finished: Finished, budget: str) -> Table:
 
 
 def left_to_thresholds(finished: Finished) -> str | None:
-    """What to know of a run whose training ended far above its budget."""
+    """What to tell the user of a run whose training ended far above its budget; None for other runs."""
     epochs = read_metrics(finished.folder)
     cost = epochs[-1]["cost"] if epochs else None
     if cost is None or cost <= finished.pruned.kept + FAR:
@@ -101,7 +104,7 @@ def left_to_thresholds(finished: Finished) -> str | None:
 
 
 def report_table(report: Report) -> Table:
-    """An evaluation, layer by layer."""
+    """The table of an evaluation, a row for each layer."""
     title = f"accuracy {report.accuracy:.2%}, {human(report.flops)} FLOPs per image, {report.kept:.2%} of dense"
     table = Table("layer", "channels", "kept", "never pruned", "sometimes", "always", "FLOPs", "dense", title=title)
     for layer in report.layers:

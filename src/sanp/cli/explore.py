@@ -15,7 +15,7 @@ def explore(
 ) -> None:
     """Open a local page to try images on a run's network, and to see where a smaller budget breaks the answer."""
     require("explore", "plotly", "dash")
-    from sanp.report.explorer.app import serve
+    from sanp.report.explorer.server import serve
 
     console = Console()
     console.print("measuring what each budget costs ...")

@@ -1,31 +1,20 @@
-"""``sanp inspect module:factory --input 1,3,224,224``: the table of a network that the command line can import."""
+"""A network and its input from the command line: ``module:factory`` and a shape as ``1,3,224,224``."""
 
 import importlib
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from sanp.core.errors import SanpError, unknown_name
-from sanp.gating.flops import human
-from sanp.gating.gating import gate
 
 
-def inspect_network(target: str, shape: str, *, skip: Sequence[str] = (), shortcuts: bool = True) -> str:
-    """Gates the network that ``module:factory`` builds and gives its table.
+def build_network(target: str) -> nn.Module:
+    """Imports what ``module:factory`` names, which may lie in the working directory, and calls it.
 
-    ``shape`` is the input's, sizes with commas; several inputs are separated by semicolons.
+    The factory is a function or a class that takes no arguments; a network that is there already is taken as it is.
     """
-    net = build(target)
-    example = tuple(read_input(part) for part in shape.split(";"))
-    gated = gate(net, example, skip=skip, shortcuts=shortcuts)
-    return f"{gated!r}\nthe SPMs add {human(gated.overhead_flops)} FLOPs"
-
-
-def build(target: str) -> nn.Module:
-    """Imports and calls a factory, a network's class included; modules of the working directory are found too."""
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name:
         raise SanpError(f"{target!r} does not name a network: give module:factory, as torchvision.models:resnet18")
@@ -56,7 +45,7 @@ def build(target: str) -> nn.Module:
 
 
 def read_input(shape: str) -> Tensor:
-    """An input of a shape that is written as sizes with commas."""
+    """A random input of a shape that is written as sizes with commas."""
     sizes = shape.split(",")
     if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
         raise SanpError(f"input {shape!r} cannot be read: give sizes with commas, as 1,3,224,224")

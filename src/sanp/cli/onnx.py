@@ -19,9 +19,8 @@ def export(
     ] = False,
 ) -> None:
     """Write a run's network as an ONNX file that skips pruned channels, checked in ONNX Runtime."""
-    from sanp.engine.onnx.exporting import (
-        export as write,  # the engine, and ONNX, which are not needed for anything else here
-    )
+    # Imported here, since no other command needs ONNX.
+    from sanp.engine.onnx.exporting import export as write
 
     run = run_named(run)
     dataset = load_data(read_run(run))

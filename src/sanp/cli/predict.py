@@ -18,7 +18,7 @@ def predict(
     images: Annotated[list[Path], typer.Argument(help="PNG, JPEG or WebP files.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Say what is on images: label, confidence, FLOPs and time of each."""
+    """Classify image files: label, confidence, FLOPs and time of each."""
     from sanp.report.predict import Predictor
 
     predictor = Predictor(run_named(run))

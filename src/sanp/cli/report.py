@@ -20,7 +20,7 @@ def report(
 ) -> None:
     """Make a page that shows what a network learned to skip: one HTML file that works offline."""
     require("report", "plotly", "jinja2")
-    runs = [_own(run) for run in runs]
+    runs = [_writable(run) for run in runs]
     place = runs[0] if len(runs) == 1 else Path()
     console = Console()
     if format == "html":
@@ -28,15 +28,15 @@ def report(
 
         console.print(f"report: {write_report(runs, out or place / 'report.html')}", soft_wrap=True)
         return
-    from sanp.report.images import write_figures
+    from sanp.report.figure_files import write_figures
 
     folder = out or place / "figures"
     drawn = write_figures(runs, folder, format)
     console.print(f"{len(drawn)} figures and captions.md: {folder}", soft_wrap=True)
 
 
-def _own(run: Path) -> Path:
-    """The run folder, which a report adds to; a pretrained network's is copied to runs/ first."""
+def _writable(run: Path) -> Path:
+    """A run folder that a report may write to; that of a pretrained network is copied to runs/ first."""
     folder = run_named(run)
     if folder == run:
         return run

@@ -23,8 +23,8 @@ def reproduce(
     what: Annotated[str, typer.Argument(help=f"{', '.join((*TABLES, *DRAWN))}, or all.")],
     backbone: Annotated[str | None, typer.Option(help="Rows of this backbone only.")] = None,
     rows: Annotated[list[str] | None, typer.Option(help="Rows of these names only (files in recipes/).")] = None,
-    epochs_scale: Annotated[float, typer.Option(help="Factor of all epochs.")] = 1.0,
-    limit: Annotated[int | None, typer.Option(help="Train on so many images only; the row is marked short.")] = None,
+    epochs_scale: Annotated[float, typer.Option(help="Factor that all epochs are multiplied by.")] = 1.0,
+    limit: Annotated[int | None, typer.Option(help="Train on this many images only; the row is marked short.")] = None,
     recipes: Annotated[Path, typer.Option(help="Folder of the recipes.")] = Path("recipes"),
     runs: Annotated[Path, typer.Option(help="Folder of the runs; finished ones are not run again.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of the results lines.")] = Path("results"),
@@ -63,13 +63,14 @@ def reproduce(
 
 
 def _tell(line: str) -> None:
+    """Prints a line of progress."""
     Console().print(line, soft_wrap=True)
 
 
 def _draw(drawn: list[str], results: Path, folder: Path, pages: list[Path]) -> None:
-    """Draws what there are lines for, and shows all figures of the lines in the pages that have a place for them."""
+    """Draws the figures that there are results lines for, and shows them in the pages that have a place for figures."""
     from sanp.report.charts.paper_figures import captioned, paper_charts
-    from sanp.report.images import draw
+    from sanp.report.figure_files import draw
 
     charts = paper_charts(results, drawn)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Random changes of training images: drawn for a whole epoch from its generator, applied to a batch at a time."""
+"""Random changes of training images: drawn for a whole epoch at once, applied to one batch after another."""
 
 from dataclasses import dataclass
 
@@ -6,16 +6,17 @@ import torch
 from torch import Tensor
 
 from sanp.core.errors import SanpError
+from sanp.data.whole_numbers import is_whole
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augment:
-    """Which changes to make; nothing by default."""
+    """Which changes to make; none by default."""
 
     flip: bool = False
     """Mirror left and right, one image in two."""
     flip_alternates: bool = False
-    """Mirror an image in every second epoch, from one coin an image (Jordan 2024, airbench), not at random in each."""
+    """Mirror each image in every second epoch (Jordan 2024, airbench), not at random in each epoch."""
     translate: int = 0
     """Shift by up to this many pixels in each direction; the border is filled by reflection."""
     cutout: int = 0
@@ -27,13 +28,13 @@ class Augment:
                 raise SanpError(f"{name} is {getattr(self, name)!r}: give true or false")
         for name in ("translate", "cutout"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            if not is_whole(value, 0):
                 raise SanpError(f"{name} is {value!r}: give a number of pixels, 0 for none")
         if self.flip_alternates and not self.flip:
             raise SanpError("flip_alternates is set without flip: set flip too, or neither")
 
     def check_fits(self, height: int, width: int) -> None:
-        """Refuse a shift or a square that is larger than the images."""
+        """Refuses a shift or a square that is larger than images of this height and width."""
         side = min(height, width)
         if self.translate >= side:
             raise SanpError(f"translate is {self.translate} for images of {height}x{width}: give at most {side - 1}")
@@ -43,14 +44,14 @@ class Augment:
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """The changes drawn for a number of images; a row an image."""
+    """The changes drawn for a number of images, a row for each image."""
 
     flipped: Tensor
     """bool (N,)"""
     shift: Tensor
-    """int64 (N, 2): rows and columns"""
+    """int64 (N, 2): by how many rows and columns"""
     hole: Tensor
-    """int64 (N, 2): the centre of the square that is cut out"""
+    """int64 (N, 2): row and column of the centre of the square that is cut out"""
 
     def of(self, positions: Tensor) -> "Changes":
         """The changes of these images alone."""
@@ -60,7 +61,10 @@ class Changes:
 def draw(
     augment: Augment, count: int, size: tuple[int, int], *, coins: Tensor, epoch: int, generator: torch.Generator
 ) -> Changes:
-    """One epoch's changes of ``count`` images; ``coins`` (N,), 0 or 1, say which epochs the alternating flip takes."""
+    """The changes of ``count`` images of ``size`` (height, width) in one epoch.
+
+    ``coins`` (N,), each 0 or 1, say whether the alternating flip mirrors an image in odd epochs or in even ones.
+    """
     reach = augment.translate
     shift = torch.randint(-reach, reach + 1, (count, 2), generator=generator)  # (N, 2)
     hole = (torch.rand(count, 2, generator=generator) * torch.tensor(size)).long()  # (N, 2)
@@ -72,7 +76,10 @@ def draw(
 
 
 def move(images: Tensor, changes: Changes) -> Tensor:
-    """Shift and mirror a batch of any type, (B, C, H, W): two gathers, rows first, as whole rows are cheap to copy."""
+    """The batch (B, C, H, W), of any type, shifted and mirrored.
+
+    Two gathers do it, rows before columns, since whole rows are cheap to copy.
+    """
     count, channels, height, width = images.shape
     rows = _reflect(torch.arange(height) + changes.shift[:, :1], height)  # (B, H)
     columns = _reflect(torch.arange(width) + changes.shift[:, 1:], width)  # (B, W)
@@ -84,7 +91,7 @@ def move(images: Tensor, changes: Changes) -> Tensor:
 
 
 def cut(images: Tensor, changes: Changes, side: int) -> Tensor:
-    """Set a square of each normalised image to 0, which is the mean, in place."""
+    """Sets a square of this side in each normalised image to 0, which is the mean, in place."""
     height, width = images.shape[2:]
     top, left = (changes.hole - side // 2).unsqueeze(2).unbind(1)  # (B, 1) each
     in_rows = (torch.arange(height) >= top) & (torch.arange(height) < top + side)  # (B, H)
@@ -93,5 +100,5 @@ def cut(images: Tensor, changes: Changes, side: int) -> Tensor:
 
 
 def _reflect(positions: Tensor, size: int) -> Tensor:
-    """Positions outside 0..size-1 mirrored at the first and last pixel, which are not repeated."""
+    """Positions outside 0..size-1 mirrored at the first and the last pixel, which are not repeated."""
     return (size - 1) - ((size - 1) - positions.abs()).abs()

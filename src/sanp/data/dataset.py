@@ -1,4 +1,4 @@
-"""A data set: two splits, the names of the classes, and what its images need before a network sees them."""
+"""A data set: images to train on and to test on, the names of the classes, and how its images are normalised."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,18 @@ from sanp.core.checks import check_kind
 from sanp.core.errors import SanpError
 from sanp.data.augment import Augment
 from sanp.data.split import Examples, Split, check_examples, chunks
+from sanp.data.whole_numbers import is_whole
 
 SAMPLE = 8192
-"""Images that the statistics of a split on disk are taken from: enough for an error that training cannot notice."""
+"""Images that the statistics of a split on disk are taken from; more would change mean and deviation by too little."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
-    """Images to train on and to test on; ``mean`` and ``std`` are per channel, of the training images in [0, 1]."""
+    """Images to train on and to test on.
+
+    ``mean`` and ``std`` are those of each channel of the training images, as values in [0, 1].
+    """
 
     name: str
     train: Examples
@@ -24,7 +28,7 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augment: Augment
-    """What suits these images: digits must not be mirrored."""
+    """The changes that suit these images: digits must not be mirrored."""
 
     def __post_init__(self) -> None:
         check_examples("train", self.train)
@@ -46,12 +50,12 @@ class Dataset:
 
     @property
     def channels(self) -> int:
-        """Colours of an image."""
+        """Channels of an image: 1 or 3."""
         return self.train.shape[0]
 
     @property
     def image_size(self) -> int:
-        """Height of an image, which is its width."""
+        """The side of an image, in pixels."""
         return self.train.shape[1]
 
     @property
@@ -61,17 +65,17 @@ class Dataset:
 
 
 def first_after_shuffle(split: Examples, limit: int | None) -> Examples:
-    """The first ``limit`` images in one fixed random order: the same ones in every run."""
+    """The first ``limit`` images in one fixed random order, the same ones in every run; None keeps all."""
     if limit is None:
         return split
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+    if not is_whole(limit, 1):
         raise SanpError(f"limit is {limit!r}: give how many training images to keep, or nothing for all")
     order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))
     return split.take(order[:limit])
 
 
 def statistics(split: Examples) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of the images in [0, 1]; of those on disk, at most SAMPLE are read."""
+    """Mean and standard deviation of each channel, as values in [0, 1]; of images on disk, at most SAMPLE are read."""
     positions = torch.arange(len(split))
     if not isinstance(split, Split) and len(split) > SAMPLE:
         positions = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))[:SAMPLE]

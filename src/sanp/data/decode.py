@@ -18,7 +18,7 @@ MOST_PIXELS = 64 * 2**20
 
 
 def decode(path: Path, size: int) -> npt.NDArray[np.uint8]:
-    """The image as (3, size, size)."""
+    """The image in a file, as (3, size, size)."""
     from PIL import Image, ImageOps
 
     try:
@@ -26,7 +26,7 @@ def decode(path: Path, size: int) -> npt.NDArray[np.uint8]:
             if image.width * image.height > MOST_PIXELS:
                 raise ValueError(f"{image.width}x{image.height} pixels, more than {MOST_PIXELS}")
             if image.format == "JPEG":
-                image.draft(None, (2 * size, 2 * size))  # lets the decoder skip detail that scaling would take away
+                image.draft(None, (2 * size, 2 * size))  # the decoder leaves out detail that scaling would take away
             upright = ImageOps.exif_transpose(image)
             fitted = ImageOps.fit(_rgb(upright), (size, size), method=Image.Resampling.BILINEAR)
             return np.asarray(fitted).transpose(2, 0, 1)

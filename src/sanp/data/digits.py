@@ -13,15 +13,18 @@ from sanp.data.dataset import Dataset, first_after_shuffle, statistics
 from sanp.data.split import Split
 
 DARKEST = 16
-"""The values go from 0 to this."""
+"""The largest value of a pixel; the smallest is 0."""
 
 
 def read_digits(*, size: int = 32, limit: int | None = None) -> Dataset:
-    """The digits scaled to ``size`` x ``size``, in three equal channels: 1,437 to train on and 360 to test on."""
+    """The digits scaled to ``size`` x ``size``, in three equal channels: 1,437 to train on and 360 to test on.
+
+    ``limit`` keeps that many of the training images.
+    """
     images, labels = _load()  # (1797, 8, 8), (1797,)
     large = interpolate(images[:, None] / DARKEST, (size, size), mode="bilinear", align_corners=False)
     pixels = (large * 255).round().to(torch.uint8).expand(-1, 3, -1, -1).contiguous()  # (1797, 3, size, size)
-    # Every fifth image in the order of the classes: a fixed split, each class in its share to within one image.
+    # Every fifth image in the order of the classes: a fixed split with a fifth of each class, to within one image.
     by_class = labels.argsort(stable=True)
     is_test = torch.arange(len(labels)) % 5 == 0
     splits = [Split(pixels[chosen], labels[chosen]) for chosen in (by_class[~is_test], by_class[is_test])]
@@ -34,7 +37,7 @@ def read_digits(*, size: int = 32, limit: int | None = None) -> Dataset:
 
 
 def digits_file() -> Path | None:
-    """Where scikit-learn keeps them; nothing if it is not installed. It is found without importing it."""
+    """Where scikit-learn keeps the digits; None if it is not installed. This does not import scikit-learn."""
     from importlib.util import find_spec
 
     found = find_spec("sklearn")

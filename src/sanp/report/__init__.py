@@ -1,1 +1,1 @@
-"""Look instead of read: the page of a run, its figures for a paper, the explorer, and predictions for image files."""
+"""What a run's network does, to look at: a page, figures for a paper, the explorer, predictions for image files."""

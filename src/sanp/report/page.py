@@ -3,9 +3,7 @@
 import base64
 import gzip
 import json
-from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,96 +13,58 @@ from markupsafe import Markup
 
 from sanp.core.errors import SanpError
 from sanp.core.files import write_atomically
-from sanp.report.charts.channels import channel_choice
-from sanp.report.charts.chart import Chart, Choice
-from sanp.report.charts.gallery import Picture, gallery
-from sanp.report.charts.headline import Answer, answer
-from sanp.report.charts.layers import layer_charts
-from sanp.report.charts.samples import sample_charts
-from sanp.report.charts.trade import runs_table, trade
-from sanp.report.charts.training import training
-from sanp.report.run_data import Source, read_sources
+from sanp.report.charts.chart import Chart
+from sanp.report.charts.runs_table import runs_table
+from sanp.report.charts.trade_off import trade_off_of_runs
+from sanp.report.page_parts import read_part
+from sanp.report.run_data import RunData, read_runs
+from sanp.report.run_section import RunSection, run_section
 
 LARGEST = 5_900_000
 """bytes of a page: what any mail server lets through"""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RunPart:
-    """One run's part of the page."""
-
-    source: Source
-    answer: Answer
-    training: Chart | None
-    layers: list[Chart]
-    samples: list[Chart]
-    cheapest: list[Picture]
-    dearest: list[Picture]
-    channels: Choice | None
-
-    @property
-    def charts(self) -> list[Chart]:
-        """All charts that are always shown."""
-        return [*([self.training] if self.training else []), *self.layers, *self.samples]
-
-
-def run_part(source: Source) -> RunPart:
-    """Makes a run's charts."""
-    cheapest, dearest = gallery(source.study) if source.study is not None else ([], [])
-    return RunPart(
-        source=source,
-        answer=answer(source),
-        training=training(source),
-        layers=layer_charts(source),
-        samples=sample_charts(source),
-        cheapest=cheapest,
-        dearest=dearest,
-        channels=channel_choice(source),
-    )
-
-
 def write_report(folders: list[Path], out: Path) -> Path:
-    """Writes the page of these runs."""
-    html = render(read_sources(folders))
-
+    """Writes the page of the runs in these folders to the file ``out``."""
+    html = render(read_runs(folders))
     if out.is_dir():
         raise SanpError(f"{out} is a folder: give --out the name of an HTML file")
     write_atomically(out, lambda path: Path(path).write_text(html, encoding="utf-8"))
     return out
 
 
-def render(sources: list[Source]) -> str:
+def render(runs: list[RunData]) -> str:
     """The page as text; runs whose details would make it too large are in the comparison only."""
     environment = _environment()
-    overview = trade(sources) if len(sources) > 1 else None
+    overview = trade_off_of_runs(runs) if len(runs) > 1 else None
     frame: dict[str, Any] = {
-        "sources": sources,
+        "runs": runs,
         "overview": overview,
-        "overview_table": runs_table(sources),
+        "overview_table": runs_table(runs),
         "overview_data": _packed({f"overview-{overview.key}": _plain(overview)} if overview else {}),
         "plotly": _plotly(),
-        "style": Markup(_part("page.css")),
-        "script": Markup(_part("page.js")),
+        "style": Markup(read_part("page.css")),
+        "script": Markup(read_part("page.js")),
     }
-    page = environment.get_template("page.html")
-    size = len(page.render(**frame, runs=[], left_out=sources).encode("utf-8"))
+    page, of_a_run = environment.get_template("page.html"), environment.get_template("run.html")
+    size = len(page.render(**frame, sections=[], left_out=runs).encode("utf-8"))
     shown, left_out = [], []
-    for index, source in enumerate(sources):
-        part = run_part(source)
-        text = environment.get_template("run.html").render(part=part, prefix=f"run{index}", data=_run_data(part, index))
+    for index, run in enumerate(runs):
+        section = run_section(run)
+        text = of_a_run.render(section=section, prefix=f"run{index}", data=_section_data(section, index))
         if size + len(text.encode("utf-8")) > LARGEST:
-            left_out.append(source)
+            left_out.append(run)
         else:
             size += len(text.encode("utf-8"))
             shown.append(Markup(text))
-    return page.render(**frame, runs=shown, left_out=left_out)
+    return page.render(**frame, sections=shown, left_out=left_out)
 
 
-def _run_data(part: RunPart, index: int) -> str:
-    """The run's figures for the script, by the names that the template gives them."""
-    figures = {f"run{index}-{chart.key}": _plain(chart) for chart in part.charts}
-    if part.channels is not None:
-        for option, charts in part.channels.options.items():
+def _section_data(section: RunSection, index: int) -> str:
+    """The section's figures for the script, by the names that the template gives them."""
+    figures = {f"run{index}-{chart.key}": _plain(chart) for chart in section.charts}
+    if section.channels is not None:
+        for option, charts in section.channels.options.items():
             for chart in charts:
                 figures[f"run{index}-{chart.key}|{option}"] = _plain(chart)
     return _packed(figures)
@@ -131,12 +91,8 @@ def _compressed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode("ascii")
 
 
-def _part(name: str) -> str:
-    return (files("sanp.report") / "parts" / name).read_text(encoding="utf-8")
-
-
 def _environment() -> jinja2.Environment:
-    loader = jinja2.FunctionLoader(_part)
+    loader = jinja2.FunctionLoader(read_part)
     return jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )

@@ -19,7 +19,7 @@ from sanp.experiments.run_folder import load_run
 from sanp.gating.network import GatedNetwork
 
 TIMES = 5
-"""forwards that an image is timed over; their median counts"""
+"""forwards that an image is timed over; their median is the time"""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,15 @@ class Prediction:
     """What the network says of an image."""
 
     image: str
+    """the path of the file"""
     label: str
+    """the name of the predicted class"""
     confidence: float
+    """the predicted class's probability"""
     flops: float
     """multiply-adds of the convolutions"""
     kept: float
-    """as a share of the dense network's"""
+    """the same as a share of the dense network's"""
     seconds: float
     """one forward of this image alone, without reading the file"""
 
@@ -42,28 +45,28 @@ class Prediction:
 
 
 def _pruned_on(network: nn.Module) -> tuple[int, ...] | None:
-    """The shape of the example that a network was pruned with, where it knows it."""
+    """The shape of the input that a network was pruned with, where the network knows it."""
     shapes = network.origin.input_shapes if isinstance(network, GatedNetwork) else ()
     shape: tuple[int, ...] | None = shapes[0] if shapes else getattr(network, "input_shape", None)
     return shape
 
 
 class Predictor:
-    """A run's network, ready for image files."""
+    """The network of the run in a folder, ready for image files."""
 
     def __init__(self, folder: Path) -> None:
         self.inputs: Inputs = read_inputs(folder)
         self.network: nn.Module = load_run(folder, self.inputs).eval()
         size, channels = self.inputs.image_size, len(self.inputs.mean)
-        if (seen := _pruned_on(self.network)) is not None and seen[1:] != (channels, size, size):
+        if (shape := _pruned_on(self.network)) is not None and shape[1:] != (channels, size, size):
             raise SanpError(
                 f"{folder / FILE} says images of {channels}x{size}x{size}, the network was pruned on "
-                f"{'x'.join(map(str, seen[1:]))}: remove that file, it is made again from the data"
+                f"{'x'.join(map(str, shape[1:]))}: remove that file, it is made again from the data"
             )
         self.look = Onlooker(self.network, torch.zeros(1, channels, size, size))
 
     def pixels(self, image: Path) -> npt.NDArray[np.uint8]:
-        """An image file as the data set's images are: square, of their size, in colour."""
+        """An image file as the data set's images are: in colour, square and of their size (C, H, W)."""
         if not image.is_file():
             raise SanpError(f"{image} is not a file: give a PNG, JPEG or WebP image")
         return decode(image, self.inputs.image_size)
@@ -79,6 +82,7 @@ class Predictor:
         return Prediction(str(image), name, float(confidence), flops, kept, self._seconds(x))
 
     def _seconds(self, x: Tensor) -> float:
+        """The median time of a forward."""
         taken = []
         with evaluating(self.network), torch.inference_mode():
             for _ in range(TIMES):

@@ -1,45 +1,22 @@
 """Everything that a page tells of a run, read from its folder and checked."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from sanp.core.errors import SanpError
-from sanp.evaluation import LayerReport, Report
-from sanp.experiments.metrics import read_metrics
+from sanp.evaluation import Report
 from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import REPORT, read_report, read_run
 from sanp.gating.amount import parse_budget
-from sanp.report.study import Study, study
-
-
-@dataclass(frozen=True, kw_only=True)
-class Epoch:
-    """A line of metrics.jsonl; shares of the dense FLOPs, and None for what was not measured."""
-
-    stage: str
-    step: int
-    """steps since the beginning of the run"""
-    accuracy: float | None
-    test_accuracy: float | None
-    cost: float | None
-    target: float | None
-    test_kept: float | None
-    cost_weight: float | None
-
-
-MEASURED = ("accuracy", "test_accuracy", "cost", "target", "test_kept", "cost_weight")
-COUNTS = ("channels", "never", "sometimes", "always", "dense_flops")
-LARGEST = 1e15
-"""FLOPs or steps; a larger number is damage"""
+from sanp.report.epochs import Epoch, read_epochs
+from sanp.report.saved_report import parse_report, share
+from sanp.report.study import Study
+from sanp.report.study_file import study_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Source:
+class RunData:
     """A finished run, as a page needs it."""
 
     folder: Path
@@ -47,10 +24,11 @@ class Source:
     """short, and different from the other runs of the page"""
     recipe: Recipe
     report: Report
+    """of the pruned network"""
     dense_accuracy: float
     dense_seconds: float | None
     seconds: float | None
-    """per image, before and after, if it was measured"""
+    """per image, before and after pruning, if it was measured"""
     epochs: tuple[Epoch, ...]
     study: Study | None
     no_study: str
@@ -58,14 +36,14 @@ class Source:
 
     @property
     def target(self) -> float | None:
-        """The budget as a share of the dense FLOPs."""
+        """The budget as a share of the dense FLOPs; None for a budget that is a time."""
         try:
             return parse_budget(self.recipe.budget).kept_of(self.report.dense_flops)
-        except SanpError:  # a time, which is no share of the FLOPs
+        except SanpError:  # of a time, which needs a latency table
             return None
 
 
-def read_sources(folders: list[Path]) -> list[Source]:
+def read_runs(folders: list[Path]) -> list[RunData]:
     """The runs in these folders, each under a short name of its own."""
     if not folders:
         raise SanpError("no run was given: give the folder of at least one finished run")
@@ -74,7 +52,7 @@ def read_sources(folders: list[Path]) -> list[Source]:
 
 
 def short_names(folders: list[Path]) -> list[str]:
-    """The folders' last parts, as many as tell them apart."""
+    """The last parts of the folders' paths, as many as tell the folders apart."""
     paths = [folder.resolve() for folder in folders]
     if len(set(paths)) < len(paths):
         raise SanpError("a run was given twice: give each folder once")
@@ -86,12 +64,12 @@ def short_names(folders: list[Path]) -> list[str]:
         parts += 1
 
 
-def _read(folder: Path, name: str) -> Source:
+def _read(folder: Path, name: str) -> RunData:
     recipe = read_run(folder)
     found = read_report(folder)
     try:
-        report = _report(found)
-        dense = _share(found["dense"]["accuracy"])
+        report = parse_report(found)
+        dense = share(found["dense"]["accuracy"])
         before, after = (_seconds(part.get("seconds_per_image")) for part in (found["dense"], found))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise SanpError(
@@ -99,10 +77,10 @@ def _read(folder: Path, name: str) -> Source:
             "none of it"
         ) from error
     try:
-        studied, why = study(folder), ""
+        studied, why = study_of(folder), ""
     except SanpError as error:  # most often: the data is not on this machine
         studied, why = None, str(error)
-    return Source(
+    return RunData(
         folder=folder,
         name=name,
         recipe=recipe,
@@ -110,72 +88,12 @@ def _read(folder: Path, name: str) -> Source:
         dense_accuracy=dense,
         dense_seconds=before,
         seconds=after,
-        epochs=tuple(_epochs(folder)),
+        epochs=read_epochs(folder),
         study=studied,
         no_study=why,
     )
 
 
-def _report(found: Mapping[str, Any]) -> Report:
-    """A Report from its own JSON."""
-    layers = tuple(
-        LayerReport(
-            name=str(layer["name"]),
-            kept=_share(layer["kept"]),
-            flops=_number(layer["flops"]),
-            **{name: int(_number(layer[name])) for name in COUNTS},
-        )
-        for layer in found["layers"]
-    )
-    confusion = np.asarray(found["confusion"], dtype=np.int64)
-    per_sample = np.asarray(found["per_sample"], dtype=np.float64)
-    if not all(layer.channels > 0 and layer.dense_flops > 0 for layer in layers):
-        raise ValueError("a layer has no channels or no FLOPs")
-    if not layers or confusion.ndim != 2 or per_sample.ndim != 1 or not len(per_sample):
-        raise ValueError("layers, confusion or per_sample is empty or of the wrong shape")
-    if not ((per_sample >= 0) & (per_sample <= LARGEST)).all():
-        raise ValueError("per_sample holds what is not a count")
-    return Report(
-        accuracy=_share(found["accuracy"]),
-        flops=_number(found["flops"]),
-        paper_flops=_number(found["paper_flops"]),
-        dense_flops=int(_number(found["dense_flops"])),
-        overhead_flops=int(_number(found["overhead_flops"])),
-        per_sample=per_sample,
-        layers=layers,
-        confusion=confusion,
-    )
-
-
-def _epochs(folder: Path) -> list[Epoch]:
-    """The lines of metrics.jsonl, their steps counted through all stages; none if there is no such file."""
-    found: list[Epoch] = []
-    before = latest = 0  # steps of the stages that are over, and of the last line
-    for number, line in enumerate(read_metrics(folder), 1):
-        stage, step = line["stage"], line.get("step")
-        if not isinstance(step, int) or not 0 <= step <= LARGEST:
-            raise SanpError(f"line {number} of {folder}'s metrics.jsonl has step {step!r}: run it anew")
-        if found and (stage != found[-1].stage or step <= latest):
-            before = found[-1].step
-        latest = step
-        found.append(Epoch(stage=stage, step=before + step, **{name: line.get(name) for name in MEASURED}))
-    return found
-
-
 def _seconds(value: object) -> float | None:
     """A time, if one was measured."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None
-
-
-def _number(value: Any) -> float:
-    number = float(value)
-    if not 0 <= number <= LARGEST:
-        raise ValueError(f"{value!r} is not a count")
-    return number
-
-
-def _share(value: Any) -> float:
-    number = _number(value)
-    if number > 1 + 1e-9:  # a mean of ones may be rounded up
-        raise ValueError(f"{value!r} is not a share")
-    return number

@@ -1,11 +1,9 @@
-"""A study of a run: one pass over the test images, kept in the run folder so that the next report needs no data.
+"""A study of a run's network: what one pass over the test images shows beyond report.json.
 
-Beyond report.json it knows each image's answer and cost, how often each class opens each channel (paper, figure 1b),
-and the cheapest and dearest images themselves.
+It holds each image's answer and cost, how often the images of each class compute each channel (paper, figure 1b), and
+the cheapest and the dearest images themselves.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,24 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sanp import data
-from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
 from sanp.evaluation import Onlooker
 from sanp.experiments import run_folder
-from sanp.experiments.inputs import inputs_of, keep_inputs
 
-FILE = "study.safetensors"
-FORMAT = "1"
 SHOWN = 12
 """images at each end of the cost that are kept to be shown"""
 LARGEST = 96
-"""side of a kept image at most"""
+"""pixels of a kept image's side at most"""
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.integer[Any]]
@@ -43,19 +34,19 @@ class Study:
 
     classes: tuple[str, ...]
     labels: Ints
-    """(N,)"""
+    """(N,): the true class"""
     answers: Ints
     """(N,): the predicted class"""
     confidence: Floats
-    """(N,): its probability"""
+    """(N,): the predicted class's probability"""
     flops: Floats
-    """(N,)"""
+    """(N,): what the image costs"""
     open: Mapping[str, Floats]
     """layer name to (K, C_out): the share of a class's images for which a channel is computed"""
     shown: Ints
-    """positions of the cheapest images, then of the dearest"""
+    """(S,): positions of the cheapest images, then of the dearest"""
     pictures: Ints
-    """those images, uint8 (S, C, H, W)"""
+    """(S, C, H, W): those images, uint8"""
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
@@ -68,23 +59,8 @@ class Study:
         return bool(np.ptp(self.flops) > 0)
 
 
-def study(folder: Path) -> Study:
-    """The study kept in a run folder if it is of this network, or else a new one, which is kept there."""
-    model = folder / "model.safetensors"
-    if not model.is_file():
-        raise SanpError(f"{folder} is not finished (no model.safetensors): go on with sanp train --resume {folder}")
-    mark = hashlib.sha256(model.read_bytes()).hexdigest()
-    found = _kept(folder / FILE, mark)
-    if found is None:
-        dataset = run_folder.load_data(run_folder.read_run(folder))
-        found = make_study(folder, dataset)
-        keep_inputs(folder, inputs_of(dataset))
-        _keep(found, folder / FILE, mark)
-    return found
-
-
 def make_study(folder: Path, dataset: data.Dataset) -> Study:
-    """Runs the network over the test images once."""
+    """Runs the network of the run in ``folder`` over the test images of ``dataset`` once."""
     network = run_folder.load_run(folder, dataset)
     onlooker: Onlooker | None = None
     answers, confidence, flops = [], [], []
@@ -122,56 +98,3 @@ def _pictures(split: data.Examples, positions: Ints) -> Ints:
         smaller = interpolate(images.float(), (LARGEST, LARGEST), mode="bilinear", antialias=True)
         images = smaller.round().clamp(0, 255).to(torch.uint8)
     return np.asarray(images.numpy())
-
-
-def _keep(found: Study, path: Path, mark: str) -> None:
-    """Writes a study; a folder that cannot be written to only means that it is made again next time."""
-    arrays = {
-        name: np.ascontiguousarray(getattr(found, name))
-        for name in ("labels", "answers", "confidence", "flops", "shown", "pictures")
-    }
-    arrays |= {f"open/{name}": np.ascontiguousarray(shares) for name, shares in found.open.items()}
-    header = {"format": FORMAT, "model": mark, "classes": json.dumps(found.classes)}
-    try:
-        write_atomically(path, lambda temporary: save_file(arrays, temporary, header))
-    except SanpError:
-        return
-
-
-def _kept(path: Path, mark: str) -> Study | None:
-    """The study in a file; nothing if it is of another network or damaged, since it can be made again."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            if header.get("format") != FORMAT or header.get("model") != mark:
-                return None
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        layers = {name.partition("/")[2]: arrays.pop(name) for name in list(arrays) if name.startswith("open/")}
-        found = Study(classes=tuple(map(str, json.loads(header["classes"]))), open=layers, **arrays)
-        return found if _is_whole(found) else None
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-
-
-def _is_whole(found: Study) -> bool:
-    """Whether the parts of a study are of the kinds and sizes that belong together, and their values possible."""
-    classes, images, shown = len(found.classes), len(found.labels), len(found.shown)
-    sides = found.pictures.shape[1:]
-    return (
-        all(_within(numbers, np.integer, (images,), classes - 1) for numbers in (found.labels, found.answers))
-        and _within(found.confidence, np.floating, (images,), 1 + 1e-6)
-        and _within(found.flops, np.floating, (images,), 1e15)
-        and all(_within(each, np.floating, (classes, each.shape[-1]), 1 + 1e-6) for each in found.open.values())
-        and _within(found.shown, np.integer, (shown,), images - 1)
-        and found.pictures.dtype == np.uint8
-        and found.pictures.shape[:1] == (shown,)
-        and len(sides) == 3
-        and sides[0] in (1, 3)
-        and 0 < min(sides) <= max(sides) <= LARGEST
-    )
-
-
-def _within(values: npt.NDArray[Any], kind: Any, shape: tuple[int, ...], most: float) -> bool:
-    """Whether there are such numbers, and all of them from 0 to ``most``."""
-    right = values.shape == shape and values.size > 0 and np.issubdtype(values.dtype, kind)
-    return bool(right and values.min() >= 0 and values.max() <= most)  # NaN is neither

@@ -1,4 +1,4 @@
-"""A network under test: the original, its gated form and a batch; what a check says when it fails or has no say."""
+"""A network under test, and the errors of a check that fails or does not apply."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -22,11 +22,14 @@ class CheckError(AssertionError):
 
 
 class NotApplicable(Exception):
-    """A check has nothing to say about this network; the message is the reason."""
+    """A check does not apply to this network; the message is the reason."""
 
 
 class Case:
-    """One network under test: the original, its gated form, and a batch of at least two samples."""
+    """A network under test: the original, its gated form, and a batch of at least two samples.
+
+    ``make_net`` builds the network; the batch is made from ``example_input``.
+    """
 
     def __init__(self, make_net: Callable[[], nn.Module], example_input: Any) -> None:
         torch.manual_seed(0)
@@ -43,8 +46,8 @@ class Case:
     def chosen(self) -> GatedNetwork:
         """The gated network with random saliencies around 1, so that about half its channels are pruned.
 
-        They are the same for each sample: predicted from the features of an untrained network they would grow from
-        layer to layer beyond all bounds.
+        They are the same for each sample. If they were predicted from the features of an untrained network, they would
+        grow from layer to layer beyond all bounds.
         """
         chosen = fresh(self.gated)
         for layer in chosen.layers.values():
@@ -56,7 +59,7 @@ class Case:
 
 
 def fresh(gated: GatedNetwork) -> GatedNetwork:
-    """A copy that may be changed."""
+    """A copy of a gated network, which a check may change."""
     twin = copy_of(gated)
     assert isinstance(twin, GatedNetwork)
     return twin
@@ -64,12 +67,12 @@ def fresh(gated: GatedNetwork) -> GatedNetwork:
 
 @torch.no_grad()
 def run(network: nn.Module, batch: Any) -> Any:
-    """The output in evaluation mode."""
+    """What a network puts out for a batch in evaluation mode."""
     with evaluating(network):
         return call_with(network, batch)
 
 
 def require(holds: bool, message: str) -> None:
-    """An error with this message unless it holds."""
+    """Raises a CheckError with this message unless the condition holds."""
     if not holds:
         raise CheckError(message)

@@ -1,4 +1,4 @@
-"""Checks that a gated network can be handled as any: a training step, files, copies, moves, autocast, DDP."""
+"""Checks that a gated network can be handled as any other: trained, saved, copied, moved, under autocast and DDP."""
 
 import copy
 import tempfile
@@ -23,7 +23,7 @@ from sanp.training.budget import Budget
 
 
 def check_training_step(case: Case) -> None:
-    """One step of training reaches every SPM that ran, and changes kernels."""
+    """One step of training gives every SPM that ran a gradient, and changes kernels."""
     gated = fresh(case.gated).train()
     before = {name: layer.conv.state_dict() for name, layer in fresh(gated).layers.items()}
     gates = train_step(gated, gated, case.batch)
@@ -38,7 +38,10 @@ def check_training_step(case: Case) -> None:
 
 
 def train_step(network: nn.Module, gated: GatedNetwork, batch: Any) -> dict[str, Gates]:
-    """One step on the mean square of whatever comes out, and on the cost where there are gates; gives the gates."""
+    """One step of training on the mean square of whatever comes out, and on the cost where there are gates.
+
+    ``network`` is ``gated`` or a wrapper of it. It gives the gates of the forward.
+    """
     budget = Budget(gated, max(0.5, gated.cost.floor_flops / gated.dense_flops))
     optimizer = torch.optim.SGD(gated.parameters(), lr=0.01)
     with record(network) as gates:
@@ -62,7 +65,7 @@ def check_save_and_load(case: Case) -> None:
 
 
 def check_deepcopy(case: Case) -> None:
-    """A copy computes the same and shares nothing: closing the copy's gates leaves the original alone."""
+    """A deep copy computes the same and shares nothing: closing the copy's gates does not change the original."""
     if is_tied(case.net):
         raise NotApplicable("its hooks mean its own modules, and so would those of a plain deep copy")
     chosen = case.chosen()
@@ -80,14 +83,14 @@ def check_deepcopy(case: Case) -> None:
 
 
 def check_modes_and_moves(case: Case) -> None:
-    """Evaluation draws nothing; ``train``, ``eval`` and ``to`` reach every part and can be taken back."""
+    """``train`` and ``eval`` reach every part as in the original, and ``to`` can be taken back."""
     chosen, original = case.chosen(), copy_of(case.net)
     first = run(chosen, case.batch)
     for training in (True, False):
         chosen.train(training), original.train(training)
         own = [module for layer in chosen.layers.values() for module in (layer, *layer.spm.modules())]
         require(all(module.training == training for module in own), f"train({training}) does not reach every gate")
-        missing = _modes(original) - _modes(chosen)  # a network may keep its batch norms in evaluation mode
+        missing = _modes(original) - _modes(chosen)  # which may keep its batch norms in evaluation mode
         require(not missing, f"train({training}) does not do to {next(iter(missing), '')} what it does in the original")
     if any(each.is_complex() for each in chosen.parameters()):
         raise NotApplicable("double precision would make its complex parameters real")
@@ -98,6 +101,7 @@ def check_modes_and_moves(case: Case) -> None:
 
 
 def _modes(network: nn.Module) -> Counter[tuple[str, bool]]:
+    """How many modules of each class are in training mode, and how many are not."""
     return Counter((type(module).__name__, module.training) for module in network.modules())
 
 
@@ -139,7 +143,7 @@ def check_data_parallel(case: Case) -> None:
 
 
 def _require_wrappable(case: Case, error: Exception) -> None:
-    """Passes the check over if the original cannot be wrapped either, as with SyncBatchNorm on a CPU."""
+    """Raises NotApplicable if the original cannot be wrapped either, as with SyncBatchNorm on a CPU."""
     try:
         call_with(nn.parallel.DistributedDataParallel(copy_of(case.net).train()), case.batch)
     except (RuntimeError, ValueError) as reason:

@@ -1,8 +1,8 @@
-"""A count of FLOPs that knows nothing of gates or traces: runs a network and looks which channels are not zero.
+"""A count of FLOPs that knows nothing of gates or traces: it runs a network and looks which channels are not zero.
 
-Every channel that is zero by chance would spoil the count. So it runs in double precision on random weights, and
-activations that cut numbers off are replaced by ones that are zero at zero only, differences by sums: x - mean(x) is
-zero where x is the same everywhere, which no count by channels can know.
+A channel that is zero by chance would make the count wrong. So the network runs in double precision with random
+weights, and activations that cut numbers off are replaced by ones that are zero at zero only. Differences are replaced
+by sums: x - mean(x) is zero where x is the same everywhere, which no count by channels can know.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,15 +26,17 @@ from sanp.spm.recording import Gates
 
 @dataclass
 class ConvCall:
-    """One convolution as it ran: which channels it read and which were left of what it made."""
+    """One convolution as it ran: which channels of its input and of its output are not zero."""
 
     weight: torch.Size
     positions: int
     groups: int
-    inputs: Tensor  # (rows, C_in)
-    outputs: Tensor  # (rows, C_out)
+    inputs: Tensor
+    """(rows, C_in): which channels it read are not zero"""
+    outputs: Tensor
+    """(rows, C_out): which channels it put out are not zero"""
     finite: bool
-    """a feature that is no number would count as one that is not zero"""
+    """whether all that it read is finite; NaN would count as not zero"""
     total: float
     """the sum of what it read, by which two runs can be compared"""
 
@@ -52,15 +54,15 @@ class RandomGates(nn.Module):
         super().__init__()
         self.channels, self.generator = channels, generator
 
-    def forward(self, x: Tensor) -> Gates:  # (N, C_in, ...)
-        """Fresh draws at each call."""
+    def forward(self, x: Tensor) -> Gates:
+        """New random gates for the input (N, C_in, ...)."""
         draws = torch.rand(len(x), self.channels, generator=self.generator)
         decision = ((draws > 0.5) | (draws == draws.amax(1, keepdim=True))).float()
         return Gates(torch.ones_like(decision), decision, decision)
 
 
 def randomize(network: nn.Module, generator: torch.Generator) -> None:
-    """Gives all parameters and batch statistics random numbers, none of them zero, that keep features in range."""
+    """Sets all parameters and batch statistics to random numbers, none of them zero, that keep features in range."""
 
     def positive(tensor: Tensor) -> Tensor:
         return torch.rand(tensor.shape, generator=generator) + 0.5
@@ -105,12 +107,12 @@ class CountNonZero(TorchDispatchMode):
 
 
 def nonzero_channels(features: Tensor) -> Tensor:
-    """(N, C): is there anything in a channel?"""
+    """(N, C): whether a channel of the features (N, C, ...) has a number that is not zero."""
     return features.flatten(2).ne(0).any(2) if features.dim() > 2 else features.ne(0)
 
 
 def _within(args: Any, low: Any, high: Any) -> Tensor:
-    """In place of a clamp: nothing but zero becomes zero; bounds that exclude zero are kept."""
+    """Stands for a clamp: nothing but zero becomes zero. Bounds that exclude zero are kept."""
     x: Tensor = args[0]
     if any(isinstance(bound, Tensor) for bound in (low, high)):
         return torch.clamp(x, low, high)
@@ -121,6 +123,7 @@ def _within(args: Any, low: Any, high: Any) -> Tensor:
 
 
 def _bounds(args: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """The bounds among an operator's arguments, or else these defaults."""
     given = [*args[1:3], *(low, high)[len(args[1:3]) :]]
     return given[0], given[1]
 
@@ -139,12 +142,12 @@ SMOOTH: dict[str, Callable[[Any], Tensor]] = {
     "round": lambda args: args[0].clone(),
     "floor": lambda args: args[0].clone(),
 }
-"""Operator to a function of its arguments that is zero where the operator must be, and nowhere else."""
+"""operator to a function of its arguments that stands for it: zero where the operator must be, and nowhere else"""
 
 
 @contextmanager
 def count(network: nn.Module) -> Iterator[list[ConvCall]]:
-    """The convolutions of the forwards inside, filled in as they run."""
+    """A list of the convolutions that run inside the ``with`` block, filled as they run."""
     counter = CountNonZero()
     begun: list[int] = []
 

@@ -25,14 +25,14 @@ def check_open_gates_change_nothing(case: Case) -> None:
 
 
 def check_cost_is_what_is_left(case: Case) -> None:
-    """With random gates, each convolution costs what counting non-zero channels gives, sample by sample."""
+    """With random gates, the cost model says of each convolution and sample what counting non-zero channels gives."""
     gated = fresh(case.gated)
     randomize(gated.net, case.generator)
     calls, gates = _counted(gated, case, torch.float64)
     if not all(call.finite for call in calls):
         raise NotApplicable("with random weights, the network's features grow beyond the numbers there are")
     said = gated.cost.per_layer({name: gate.decision.double() for name, gate in gates.items()})
-    if len(calls) > len(said):  # some may read constants, as of a positional encoding: no part of an image's cost
+    if len(calls) > len(said):  # some read constants, as a positional encoding, which are no part of an image's cost
         again, _ = _counted(gated, case, torch.float64)
         calls = [call for call, other in zip(calls, again, strict=True) if call.total != other.total]
     require(len(calls) == len(said), f"{len(calls)} convolutions ran, the cost model knows {len(said)}")
@@ -49,7 +49,10 @@ def check_cost_is_what_is_left(case: Case) -> None:
 
 
 def _counted(gated: GatedNetwork, case: Case, dtype: torch.dtype) -> tuple[list[ConvCall], dict[str, Gates]]:
-    """The convolutions of a forward with random gates, in double precision if the network knows that."""
+    """The convolutions and the gates of a forward with random gates and random inputs.
+
+    It runs in single precision if the network cannot run in ``dtype``.
+    """
 
     def noise(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor) or not leaf.is_floating_point():

@@ -135,7 +135,7 @@ def test_the_command_draws_what_is_run_and_says_what_runs_the_rest(
 ) -> None:
     """Drawing itself needs a browser: tests/report/test_browser.py has it."""
     drawn: dict[Path, Any] = {}
-    monkeypatch.setattr("sanp.report.images.draw", lambda charts, format: drawn.update(charts))
+    monkeypatch.setattr("sanp.report.figure_files.draw", lambda charts, format: drawn.update(charts))
     monkeypatch.setattr("sanp.cli.reproduce.require", lambda *packages: None)
     monkeypatch.chdir(place)
     page = place / "page.md"

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sanp.core.colours import BLUE, GREEN, GREY, ORANGE, PINK
 from sanp.core.errors import SanpError
 
-BLUE, ORANGE, GREEN, PINK, GREY = "#3287c8", "#e07b00", "#0a9e78", "#cc6fa3", "#8b8f98"
-"""the report's colours"""
 FORMATS = (".html", ".svg", ".png", ".pdf")
 _ENGINE = "engine, "
 

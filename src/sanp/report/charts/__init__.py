@@ -1,1 +1,1 @@
-"""The charts of a report's page, one file each."""
+"""The charts of a report's page and of the paper's figures, and what they are made of."""

@@ -3,23 +3,24 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from sanp.report.charts.chart import MARGIN, SCALE, Chart, Choice, axis_names, blank
-from sanp.report.run_data import Source
+from sanp.report.charts.chart import Chart, Choice
+from sanp.report.charts.style import MARGIN, SCALE, axis_names, blank
+from sanp.report.run_data import RunData
 from sanp.report.study import Floats, Ints
 
 NO_TICKS = {"tickvals": [0], "ticktext": [" "], "ticks": ""}
-"""a label of nothing: without any, plotly draws the axis title over the map"""
+"""an axis with one empty label: without any label, plotly draws the axis title over the map"""
 
 
-def channel_choice(source: Source) -> Choice | None:
+def channel_choice(run: RunData) -> Choice | None:
     """Two charts for each layer whose gates depend on the image; nothing if no layer's do."""
-    study = source.study
+    study = run.study
     if study is None:
         return None
     present = np.bincount(study.labels, minlength=len(study.classes)) > 0
     names = [name for name, there in zip(study.classes, present, strict=True) if there]
     options = {}
-    for layer in (layer.name for layer in source.report.layers if layer.name in study.open):
+    for layer in (layer.name for layer in run.report.layers if layer.name in study.open):
         rows = study.open[layer][present]
         if ((rows > 0) & (rows < 1)).any() or np.ptp(rows, axis=0).any():
             options[layer] = (usage(layer, names, rows), alikeness(layer, names, rows))
@@ -28,8 +29,12 @@ def channel_choice(source: Source) -> Choice | None:
     return Choice(key="channels", label="layer", options=options, first=list(options)[-1])
 
 
-def usage(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
-    """The share of a class's images for which a channel is computed."""
+def usage(layer: str, names: list[str], shares: Floats) -> Chart:
+    """A map of classes and channels.
+
+    ``shares`` (K, C) are the shares of each class's images for which a channel is computed, ``names`` those of the
+    classes.
+    """
     order = in_order(shares)
     figure = blank(150 + 18 * len(names) if len(names) <= 30 else 700, MARGIN | {"t": 72})
     figure.add_trace(
@@ -64,8 +69,11 @@ def usage(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
     )
 
 
-def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
-    """On what share of the changing channels an image of one class and one of another decide the same."""
+def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:
+    """A map of pairs of classes: how often an image of one and an image of the other decide alike on a channel.
+
+    The arguments are those of ``usage``. Channels that are the same for all images do not count.
+    """
     alike = agreement(shares)
     shown = np.round(100 * alike, 1)
     figure = blank(150 + 22 * len(names) if len(names) <= 24 else 660, MARGIN | {"t": 72})
@@ -102,7 +110,7 @@ def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:  # (K, C)
 
 
 def agreement(shares: Floats) -> Floats:  # (K, C) -> (K, K)
-    """p q + (1 - p)(1 - q), the chance that two independent images decide alike, over the channels that change."""
+    """The chance that two independent images decide alike, p q + (1 - p)(1 - q), in the mean over changing channels."""
     changing = shares[:, (shares > 0).any(0) & (shares < 1).any(0)].astype(np.float64)
     if not changing.shape[1]:
         return np.ones((len(shares), len(shares)))
@@ -111,14 +119,17 @@ def agreement(shares: Floats) -> Floats:  # (K, C) -> (K, K)
 
 
 def in_order(shares: Floats) -> Ints:
-    """Channels that all images open, then by the class that uses each most, then those that none opens."""
+    """The order of the channels in a map, from shares (K, C).
+
+    First those that all images compute, then by the class that uses each most, last those that none computes.
+    """
     mean = shares.mean(0)
     group = np.where(mean == 1, -1, np.where(mean == 0, len(shares), shares.argmax(0)))
     return np.lexsort((-mean, group))
 
 
 def _bar(title: str, ticks: list[float]) -> dict[str, object]:
-    """A colour bar over the map, where it takes no width from it."""
+    """A colour bar above the map, where it takes no width from it."""
     place = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "len": 0.7, "ypad": 6}
     text = {"text": title, "side": "top", "font": {"size": 12}}
     marks = {"tickvals": ticks, "tickformat": ".0f", "tickangle": 0}

@@ -16,12 +16,14 @@ from sanp.report.study import Study
 class Picture:
     """A test image of a gallery."""
 
-    source: str
-    """data address of a PNG"""
+    address: str
+    """a ``data:`` address that holds the PNG file"""
     position: int
-    """its place in the test set"""
+    """in the test set"""
     label: str
+    """the true class"""
     answer: str
+    """the predicted class"""
     right: bool
     confidence: str
     flops: str
@@ -36,8 +38,8 @@ def gallery(study: Study) -> tuple[list[Picture], list[Picture]]:
     return pictures[:half], pictures[half:]
 
 
-def png_address(pixels: npt.NDArray[np.uint8]) -> str:  # (C, H, W)
-    """An image as an address that holds the whole of it."""
+def png_address(pixels: npt.NDArray[np.uint8]) -> str:
+    """An image (C, H, W) as a ``data:`` address, which holds the whole PNG file."""
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
     with io.BytesIO() as file:
         image.save(file, "PNG", optimize=True)
@@ -47,7 +49,7 @@ def png_address(pixels: npt.NDArray[np.uint8]) -> str:  # (C, H, W)
 def _picture(study: Study, place: int, position: int) -> Picture:
     label, answer = int(study.labels[position]), int(study.answers[position])
     return Picture(
-        source=png_address(np.asarray(study.pictures[place], dtype=np.uint8)),
+        address=png_address(np.asarray(study.pictures[place], dtype=np.uint8)),
         position=position,
         label=study.classes[label],
         answer=study.classes[answer],

@@ -2,36 +2,26 @@
 
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREEN, GREY, ORANGE
 from sanp.evaluation import LayerReport
 from sanp.gating.flops import human
-from sanp.report.charts.chart import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    Cell,
-    Chart,
-    Table,
-    axis_names,
-    blank,
-    millions,
-    number,
-    percent,
-)
-from sanp.report.run_data import Source
+from sanp.report.charts.chart import Chart
+from sanp.report.charts.style import axis_names, blank
+from sanp.report.charts.table import Cell, Table, millions, number, percent
+from sanp.report.run_data import RunData
 
 ROW = 24
 """pixels of height for a layer"""
 
 
-def layer_charts(source: Source) -> list[Chart]:
-    """Kept share, channel types, FLOPs."""
-    layers = source.report.layers
-    return [kept(layers), types(layers), flops(layers)]
+def layer_charts(run: RunData) -> list[Chart]:
+    """Three charts: the share of channels that each layer computes, their types, and its FLOPs."""
+    layers = run.report.layers
+    return [kept_by_layer(layers), types_by_layer(layers), flops_by_layer(layers)]
 
 
 def layer_table(layers: tuple[LayerReport, ...]) -> Table:
-    """All that is known of the layers."""
+    """All that is known of the layers, a row each."""
     headings = (
         "layer",
         "channels",
@@ -60,8 +50,8 @@ def layer_table(layers: tuple[LayerReport, ...]) -> Table:
     return Table(headings, rows)
 
 
-def kept(layers: tuple[LayerReport, ...]) -> Chart:
-    """Kept channels by layer, with what the layer costs."""
+def kept_by_layer(layers: tuple[LayerReport, ...]) -> Chart:
+    """The share of its channels that each layer computes, and beside it what the layer costs."""
     figure = _bars(len(layers))
     figure.add_trace(
         go.Bar(
@@ -89,8 +79,8 @@ def kept(layers: tuple[LayerReport, ...]) -> Chart:
     )
 
 
-def types(layers: tuple[LayerReport, ...]) -> Chart:
-    """Never, sometimes and always pruned."""
+def types_by_layer(layers: tuple[LayerReport, ...]) -> Chart:
+    """How many channels of each layer are never, sometimes and always pruned."""
     figure = _bars(len(layers))
     total = sum(layer.channels for layer in layers)
     sums = {}
@@ -124,8 +114,8 @@ def types(layers: tuple[LayerReport, ...]) -> Chart:
     )
 
 
-def flops(layers: tuple[LayerReport, ...]) -> Chart:
-    """FLOPs by layer, before and after."""
+def flops_by_layer(layers: tuple[LayerReport, ...]) -> Chart:
+    """The FLOPs of each layer before and after pruning."""
     figure = _bars(len(layers), ROW + 10)
     for name, values, color in (
         ("before", [layer.dense_flops for layer in layers], GREY),
@@ -162,7 +152,7 @@ def _names(layers: tuple[LayerReport, ...]) -> list[str]:
 
 
 def _bars(count: int, row: int = ROW) -> go.Figure:
-    """Bars to the right, the first layer on top: long names have room, on a phone too."""
+    """An empty chart of horizontal bars, the first layer on top: long names have room on a phone too."""
     figure = blank(110 + row * count)
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     return figure

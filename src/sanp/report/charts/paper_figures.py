@@ -9,21 +9,27 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREEN, ORANGE, PINK
 from sanp.evaluation import LayerReport
 from sanp.experiments.paper.tables import TABLES, latest, length, model
 from sanp.experiments.results import read
 from sanp.experiments.table import shown
 from sanp.report.charts.channels import NO_TICKS, in_order
-from sanp.report.charts.chart import BLUE, GREEN, MARGIN, ORANGE, PINK, SCALE, Chart, axis_names, blank
-from sanp.report.charts.layers import types
-from sanp.report.charts.trade import Point, trade_of
+from sanp.report.charts.chart import Chart
+from sanp.report.charts.layers import types_by_layer
+from sanp.report.charts.style import MARGIN, SCALE, axis_names, blank
+from sanp.report.charts.trade_off import Point, trade_off
 
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 Line = dict[str, Any]
+"""a results line: what a finished run found, as ``results/*.jsonl`` has it"""
 
 
 def paper_charts(results: Path, figures: Iterable[str]) -> dict[str, Chart]:
-    """Every chart of these figures (fig1, fig3, fig4, trade) that there are lines for, by file name."""
+    """Every chart that there are results lines for, by the name of its file.
+
+    ``results`` is the folder of the lines, ``figures`` are names of ``CHARTS``.
+    """
     charts: dict[str, Chart] = {}
     for figure in figures:
         files = TABLES if figure == "trade" else (figure,)
@@ -34,15 +40,15 @@ def paper_charts(results: Path, figures: Iterable[str]) -> dict[str, Chart]:
 
 
 def captioned(charts: dict[str, Chart], folder: str) -> str:
-    """Markdown that shows the files of these charts, each with its caption."""
-    shown = [
+    """Markdown that shows the files of these charts in ``folder``, each with its caption."""
+    figures = [
         f"![{chart.title}]({folder}/{name}.svg)\n\n**{chart.title}.** {chart.text}" for name, chart in charts.items()
     ]
-    return "\n\n".join(shown) or "No run is finished yet: `sanp reproduce fig3` says what to run."
+    return "\n\n".join(figures) or "No run is finished yet: `sanp reproduce fig3` says what to run."
 
 
 def figure_1(lines: list[Line]) -> list[Chart]:
-    """Pruning rates of one backbone and method together; the activations of each run."""
+    """A chart of pruning rates for each backbone and method, and a chart of activations for each run."""
     groups: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
         groups.setdefault((line["backbone"], line["method"]), []).append(line)
@@ -59,12 +65,12 @@ def pruning_rates(lines: list[Line]) -> Chart:
         if sum(other["data"] == line["data"] for other in lines) > 1:
             name += f" at {line['kept']:.1%}"
         figure.add_trace(go.Bar(x=list(range(1, len(rates) + 1)), y=rates, name=name, marker_color=color))
-        said.append(f"{name} from {min(rates):.0%} to {max(rates):.0%} ({about(line)})")
+        said.append(f"{name} from {min(rates):.0%} to {max(rates):.0%} ({how_made(line)})")
     figure.update_layout(showlegend=True)
     figure.update_xaxes(title_text="convolution", tickmode="linear")
     figure.update_yaxes(title_text="channels pruned", tickformat=".0%", range=[0, 1])
     first = lines[0]
-    network = of(first) if len(lines) == 1 else shown(first["backbone"])
+    network = network_of(first) if len(lines) == 1 else shown(first["backbone"])
     return Chart(
         key=f"fig1a-{first['backbone']}-{first['method']}",
         title=f"Figure 1a: how much {shown(first['method'])} prunes differs from layer to layer of {network}",
@@ -91,10 +97,12 @@ def activations(line: Line) -> Chart:
     strong = (mean > 0.1 * mean.max()).sum(1).mean()
     return Chart(
         key=f"fig1b-{line['name'].replace('/', '-')}",
-        title=f"Figure 1b: a class drives {strong:.0f} of {count} channels of the last convolution of {of(line)}",
+        title=(
+            f"Figure 1b: a class drives {strong:.0f} of {count} channels of the last convolution of {network_of(line)}"
+        ),
         text=(
-            f"Mean over a class's test images of what each channel gives after ReLU, {about(line)}; counted as driven: "
-            f"above a tenth of the largest mean. {mean.shape[0]} classes, {count} channels that are left."
+            f"Mean over a class's test images of what each channel gives after ReLU, {how_made(line)}; counted as "
+            f"driven: above a tenth of the largest mean. {mean.shape[0]} classes, {count} channels that are left."
         ),
         figure=figure,
     )
@@ -102,15 +110,17 @@ def activations(line: Line) -> Chart:
 
 def channel_types(line: Line) -> Chart:
     """Figure 3: never, sometimes and always pruned channels by layer."""
-    chart = types(tuple(LayerReport(**layer) for layer in line["layers"]))
+    chart = types_by_layer(tuple(LayerReport(**layer) for layer in line["layers"]))
     never, sometimes, always = (
         sum(layer[kind] for layer in line["layers"]) for kind in ("never", "sometimes", "always")
     )
     return replace(
         chart,
         key=f"fig3-{line['name'].replace('/', '-')}",
-        title=f"Figure 3: {chart.title} in {of(line)}",
-        text=f"{about(line)}: {never:,} channels are never pruned, {sometimes:,} for some images, {always:,} always.",
+        title=f"Figure 3: {chart.title} in {network_of(line)}",
+        text=(
+            f"{how_made(line)}: {never:,} channels are never pruned, {sometimes:,} for some images, {always:,} always."
+        ),
     )
 
 
@@ -125,8 +135,11 @@ def channels_by_image(line: Line) -> Chart:
     mean = float((numbers * images).sum()) / total
     return Chart(
         key=f"fig4-{line['name'].replace('/', '-')}",
-        title=f"Figure 4: images compute {numbers.min()} to {numbers.max()} channels of the last block of {of(line)}",
-        text=f"Over {total:,} test images, {about(line)}: mean {mean:.1f} of {line['block_channels']} channels.",
+        title=(
+            f"Figure 4: images compute {numbers.min()} to {numbers.max()} channels of the last block of "
+            f"{network_of(line)}"
+        ),
+        text=f"Over {total:,} test images, {how_made(line)}: mean {mean:.1f} of {line['block_channels']} channels.",
         figure=figure,
     )
 
@@ -150,29 +163,29 @@ def accuracy_against_flops(lines: list[Line]) -> list[Chart]:
             )
             for line in group
         ]
-        chart = trade_of(points)
+        chart = trade_off(points)
         _label(chart, points)
         key = f"trade-{data}-{backbone}" + ("" if images is None else f"-{images}")
-        charts.append(replace(chart, key=key, title=f"{of(group[0])}: {chart.title}"))
+        charts.append(replace(chart, key=key, title=f"{network_of(group[0])}: {chart.title}"))
     return charts
 
 
 def _label(chart: Chart, points: list[Point]) -> None:
-    """Names every point, to its right and left in turn: methods of one budget stand above each other."""
+    """Names every point, to its right and left in turn, since methods of one budget lie above each other."""
     order = sorted(range(len(points)), key=lambda index: points[index].accuracy)
     sides = {index: ("middle right", "middle left")[place % 2] for place, index in enumerate(order)}
     names = [point.name for point in points]
     chart.figure.data[-1].update(text=names, textposition=[sides[index] for index in range(len(points))])
 
 
-def of(line: Line) -> str:
-    """Which network on which data, and whether it was a short run."""
+def network_of(line: Line) -> str:
+    """Which network on which data, and whether it was trained on some of the images only."""
     short = "" if line["images"] is None else " (short run)"
     return f"{shown(line['backbone'])} on {DATA.get(line['data'], line['data'])}{short}"
 
 
-def about(line: Line) -> str:
-    """How a line's network came to be."""
+def how_made(line: Line) -> str:
+    """The method, what it left of the FLOPs, the error and the epochs."""
     return f"{model(line)} at {line['kept']:.1%} of the FLOPs, error {line['error']:.2%}, epochs {length(line)}"
 
 

@@ -5,13 +5,17 @@ from itertools import groupby
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from sanp.report.charts.chart import BLUE, GREY, ORANGE, PINK, Cell, Chart, Table, blank, percent, with_axes
-from sanp.report.run_data import Epoch, Source
+from sanp.core.colours import BLUE, GREY, ORANGE, PINK
+from sanp.report.charts.chart import Chart
+from sanp.report.charts.style import blank, with_axes
+from sanp.report.charts.table import Cell, Table, percent
+from sanp.report.epochs import Epoch
+from sanp.report.run_data import RunData
 
 
-def training(source: Source) -> Chart | None:
-    """The chart; nothing for a run that was not trained epoch by epoch."""
-    epochs = source.epochs
+def training(run: RunData) -> Chart | None:
+    """The chart; None for a run that was not trained epoch by epoch."""
+    epochs = run.epochs
     if not epochs:
         return None
     gated = any(epoch.cost is not None for epoch in epochs)
@@ -26,8 +30,8 @@ def training(source: Source) -> Chart | None:
         )
     return Chart(
         key="training",
-        title=_title(source),
-        text=_text(source),
+        title=_title(run),
+        text=_text(run),
         figure=figure,
         table=_table(epochs),
     )
@@ -63,11 +67,14 @@ def _figure(epochs: tuple[Epoch, ...], gated: bool) -> go.Figure:
 def _lines(
     figure: go.Figure, epochs: tuple[Epoch, ...], row: int, series: tuple[tuple[str, str, str, str], ...]
 ) -> None:
-    """Draws fields of the epochs in a row of the figure, with a legend over it: name, field, colour, dash."""
+    """Draws fields of the epochs in a row of the figure, with a legend above it.
+
+    ``series`` are the name, the field, the colour and the dash of each line.
+    """
     legend = "legend" if row == 1 else f"legend{row}"
     unit = ".2f" if row == 3 else ".1%"
     for name, field, color, dash in series:
-        if all(getattr(epoch, field) is None for epoch in epochs):  # as test values of a run that was not tested
+        if all(getattr(epoch, field) is None for epoch in epochs):  # as if the run was not tested while it trained
             continue
         trace = go.Scatter(
             x=[epoch.step for epoch in epochs],
@@ -86,19 +93,19 @@ def _lines(
     figure.update_layout({legend: place})
 
 
-def _title(source: Source) -> str:
-    target, kept = source.target, source.report.kept
-    if target is None or not any(epoch.cost is not None for epoch in source.epochs):
-        return f"Training ends at {source.report.accuracy:.1%} of the test images right"
+def _title(run: RunData) -> str:
+    target, kept = run.target, run.report.kept
+    if target is None or not any(epoch.cost is not None for epoch in run.epochs):
+        return f"Training ends at {run.report.accuracy:.1%} of the test images right"
     gap = 100 * (kept - target)
     met = "meets" if abs(gap) <= 1 else "exceeds" if gap > 0 else "stays below"
     return f"Training {met} the budget: {kept:.1%} of the FLOPs for a budget of {target:.1%}"
 
 
-def _text(source: Source) -> str:
+def _text(run: RunData) -> str:
     parts = []
-    for _, end, stage in stages(source.epochs):
-        last = [epoch for epoch in source.epochs if epoch.step <= end][-1]
+    for _, end, stage in stages(run.epochs):
+        last = [epoch for epoch in run.epochs if epoch.step <= end][-1]
         said = [] if last.test_accuracy is None else [f"test accuracy {last.test_accuracy:.1%}"]
         if last.cost is not None:
             said.append(f"cost {last.cost:.1%} of dense")
@@ -109,6 +116,8 @@ def _text(source: Source) -> str:
 
 
 def _table(epochs: tuple[Epoch, ...]) -> Table:
+    """A row for each epoch; what was not measured is empty and sorts first."""
+
     def share(value: float | None) -> Cell:
         return Cell("", -1.0) if value is None else percent(value)
 

@@ -1,1 +1,1 @@
-"""The explorer: a page on this machine that runs a network on images and lets its budget be moved."""
+"""The explorer: a local page to try a run's network on images, with a smaller or a larger budget."""

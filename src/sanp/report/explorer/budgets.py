@@ -17,26 +17,34 @@ NARROWEST, CHEAPEST = 0.01, 0.02
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """What is added to the trained level of every gate, and the mean cost on the images that it was measured on."""
+    """A stop of the budget's slider."""
 
-    share: float
+    kept: float
+    """the mean cost on the images that it was measured on, of the dense FLOPs"""
     shift: float
+    """what is added to the trained level of every gate; 0 is the trained network"""
 
 
 class Shifts:
-    """Moves all gates of a network from where training left them, which need not be the same for all."""
+    """Moves the levels of all gates of a network from where training left them, which may differ from gate to gate.
+
+    A level is a threshold, or in a gate that opens the best k channels the share of channels that stay closed.
+    """
 
     def __init__(self, network: GatedNetwork) -> None:
         self._trained = [(layer.spm, layer.spm.level) for layer in network.layers.values()]
 
     def set(self, shift: float) -> None:
-        """Zero is the trained network."""
+        """Adds ``shift`` to every trained level; 0 gives the trained network."""
         for spm, level in self._trained:
             spm.level = level + shift
 
 
-def measure(network: GatedNetwork, images: Tensor, *, most: int = 24) -> tuple[Setting, ...]:
-    """Settings from the cheapest to the dearest, the trained one among them; one alone if thresholds change nothing."""
+def measure_settings(network: GatedNetwork, images: Tensor, *, most: int = 24) -> tuple[Setting, ...]:
+    """Settings from the cheapest to the dearest, the trained one among them; one alone if thresholds change nothing.
+
+    ``images`` are normalised (N, C, H, W); the cost is their mean. The network is run on them at most ``most`` times.
+    """
     shifts = Shifts(network)
 
     def cost_at(shift: float) -> float:
@@ -44,13 +52,16 @@ def measure(network: GatedNetwork, images: Tensor, *, most: int = 24) -> tuple[S
         return mean_kept(network, [images])
 
     try:
-        return _explore(cost_at, most)
+        return find_settings(cost_at, most)
     finally:
         shifts.set(0.0)
 
 
-def _explore(cost_at: Callable[[float], float], most: int) -> tuple[Setting, ...]:
-    """Widens both ways until the cost stops changing, then halves the widest gap again and again."""
+def find_settings(cost_at: Callable[[float], float], most: int) -> tuple[Setting, ...]:
+    """Shifts both ways until the cost stops changing, then halves the widest gap in cost again and again.
+
+    ``cost_at`` gives the mean cost of a shift, as a share of the dense FLOPs.
+    """
     found = {0.0: cost_at(0.0)}
     for direction in (-1, 1):
         shift, step = 0.0, 0.25
@@ -67,8 +78,8 @@ def _explore(cost_at: Callable[[float], float], most: int) -> tuple[Setting, ...
         if gap <= WIDEST or high - low < 1e-4:
             break
         found[(low + high) / 2] = cost_at((low + high) / 2)
-    kept = [Setting(found[0.0], 0.0)]
-    for shift, share in sorted(found.items()):
-        if share >= CHEAPEST and all(abs(share - other.share) > NARROWEST for other in kept):
-            kept.append(Setting(share, shift))
-    return tuple(sorted(kept))
+    settings = [Setting(found[0.0], 0.0)]
+    for shift, kept in sorted(found.items()):
+        if kept >= CHEAPEST and all(abs(kept - other.kept) > NARROWEST for other in settings):
+            settings.append(Setting(kept, shift))
+    return tuple(sorted(settings))

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREEN, GREY, ORANGE
 from sanp.evaluation import Seen
-from sanp.report.charts.chart import BLUE, GREEN, GREY, ORANGE, axis_names, blank
-from sanp.report.explorer.explorer import Answered
+from sanp.report.charts.style import DARK, LIGHT, axis_names, blank
+from sanp.report.explorer.answers import Answer
 
 MOST = 5
 """classes shown"""
@@ -15,25 +16,25 @@ NARROW = {"l": 40, "r": 12, "t": 30, "b": 44}
 
 
 def coloured(figure: go.Figure, dark: bool) -> go.Figure:
-    """Text and lines for a light or a dark page."""
-    text, line = ("#e9ecf1", "#3a414d") if dark else ("#1b1f27", "#d5d9e0")
+    """The figure with text and lines in the colours of a light or a dark page."""
+    text, line = DARK if dark else LIGHT
     figure.update_layout(font_color=text)
     for update in (figure.update_xaxes, figure.update_yaxes):
         update(gridcolor=line, linecolor=line, tickcolor=line)
     return figure
 
 
-def probabilities(answered: Answered, classes: Sequence[str], label: int | None) -> go.Figure:
-    """The most probable classes; the true one, where it is known, in green."""
-    order = np.argsort(-answered.probabilities, kind="stable")[:MOST]
+def probabilities(answer: Answer, classes: Sequence[str], label: int | None) -> go.Figure:
+    """The most probable classes; the true one, ``label``, is green where it is known."""
+    order = np.argsort(-answer.probabilities, kind="stable")[:MOST]
     figure = blank(70 + 30 * len(order), NARROW, showlegend=False)
     figure.add_trace(
         go.Bar(
-            x=answered.probabilities[order],
+            x=answer.probabilities[order],
             y=axis_names([classes[index] for index in order]),
             orientation="h",
             marker_color=[GREEN if index == label else BLUE if label is None else ORANGE for index in order],
-            text=[f"{answered.probabilities[index]:.1%}" for index in order],
+            text=[f"{answer.probabilities[index]:.1%}" for index in order],
             textposition="outside",
             cliponaxis=False,
             hoverinfo="skip",
@@ -44,12 +45,12 @@ def probabilities(answered: Answered, classes: Sequence[str], label: int | None)
     return figure
 
 
-def over_budgets(answers: list[Answered], place: int, right: int, classes: Sequence[str]) -> go.Figure:
-    """The probability of one class under every setting, and where the slider stands."""
+def over_budgets(answers: list[Answer], place: int, right: int, classes: Sequence[str]) -> go.Figure:
+    """The probability of the class ``right`` under every setting, and a line at ``place``, where the slider stands."""
     figure = blank(260, NARROW)
     classes = axis_names(classes)
-    shares = [answered.setting.share for answered in answers]
-    values = [float(answered.probabilities[right]) for answered in answers]
+    shares = [answer.setting.kept for answer in answers]
+    values = [float(answer.probabilities[right]) for answer in answers]
     figure.add_trace(
         go.Scatter(x=shares, y=values, mode="lines", line={"color": GREY}, showlegend=False, hoverinfo="skip")
     )
@@ -57,12 +58,12 @@ def over_budgets(answers: list[Answered], place: int, right: int, classes: Seque
         (f"answer is {classes[right]}", GREEN, "circle", True),
         ("another answer", ORANGE, "x", False),
     ):
-        chosen = [index for index, answered in enumerate(answers) if (answered.label == right) == wanted]
+        chosen = [index for index, answer in enumerate(answers) if (answer.label == right) == wanted]
         figure.add_trace(
             go.Scatter(
                 x=[shares[index] for index in chosen],
                 y=[values[index] for index in chosen],
-                text=[f"{classes[answers[index].label]}, this image {answers[index].share:.1%}" for index in chosen],
+                text=[f"{classes[answers[index].label]}, this image {answers[index].kept:.1%}" for index in chosen],
                 mode="markers",
                 name=name,
                 marker={"color": color, "size": 9, "symbol": symbol},
@@ -76,7 +77,7 @@ def over_budgets(answers: list[Answered], place: int, right: int, classes: Seque
 
 
 def fired(seen: Seen) -> go.Figure:
-    """Every layer a row, every channel a cell: computed or not; rows are stretched to one length."""
+    """A row for each layer, a cell for each channel, filled if it is computed; rows are stretched to one length."""
     masks = {name: mask[0].numpy() for name, mask in seen.open.items()}
     longest = max((len(mask) for mask in masks.values()), default=1)
     cells = np.array([mask[np.arange(longest) * len(mask) // longest] for mask in masks.values()])

@@ -1,10 +1,9 @@
-"""What the explorer shows of an image: the answer, its cost, the channels that fired, and where the answer breaks."""
+"""A run's network under every budget that it can be set to, and the test images to try it on."""
 
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,8 @@ from sanp.evaluation import Onlooker, Seen
 from sanp.experiments import run_folder
 from sanp.experiments.inputs import inputs_of, keep_inputs
 from sanp.gating.network import GatedNetwork
-from sanp.report.explorer.budgets import Setting, Shifts, measure
+from sanp.report.explorer.answers import Answer
+from sanp.report.explorer.budgets import Setting, Shifts, measure_settings
 
 MEASURED_ON = 32
 """test images that the cost of a setting is measured on"""
@@ -25,23 +25,12 @@ MEASURED_ON = 32
 Pixels = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class Answered:
-    """The answer under one setting."""
-
-    setting: Setting
-    probabilities: npt.NDArray[np.float32]
-    share: float
-    """of the dense FLOPs, for this image"""
-
-    @property
-    def label(self) -> int:
-        """The most probable class."""
-        return int(self.probabilities.argmax())
-
-
 class Explorer:
-    """A run's network and its test images; one request at a time, since settings change the network."""
+    """A run's network and its test images.
+
+    It answers one request at a time, since a setting changes the network. ``settings`` go from the cheapest to the
+    dearest, and ``trained`` is the position of the one that training ended with.
+    """
 
     def __init__(self, folder: Path) -> None:
         dataset = run_folder.load_data(run_folder.read_run(folder))
@@ -66,7 +55,7 @@ class Explorer:
         return np.asarray(next(iter(self.test.read([torch.tensor([position])])))[0].numpy())
 
     def decode(self, content: bytes) -> Pixels:
-        """An image that somebody dropped on the page, as the data set's images are."""
+        """An image file that somebody dropped on the page, of the size of the data set's images (C, H, W)."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "dropped"
             path.write_bytes(content)
@@ -75,46 +64,32 @@ class Explorer:
             except SanpError as error:
                 raise SanpError(str(error).replace(str(path), "this file")) from error
 
-    def answer(self, pixels: Pixels, place: int) -> tuple[Answered, Seen]:
-        """What the network says and does under one setting."""
+    def answer(self, pixels: Pixels, place: int) -> tuple[Answer, Seen]:
+        """What the network says of an image (C, H, W) and does under the setting at ``place`` in ``settings``."""
         setting = self.settings[place]
         with self._set(setting):
             seen = self.look(self.inputs.normalise(pixels[None].copy()))
-        share = float(seen.flops[0]) / self.dense_flops
-        return Answered(setting, seen.probabilities[0].numpy(), share), seen
+        kept = float(seen.flops[0]) / self.dense_flops
+        return Answer(setting, seen.probabilities[0].numpy(), kept), seen
 
-    def answers(self, pixels: Pixels) -> list[Answered]:
-        """The same under every setting."""
+    def answers(self, pixels: Pixels) -> list[Answer]:
+        """What the network says of an image under every setting, from the cheapest to the dearest."""
         return [self.answer(pixels, place)[0] for place in range(len(self.settings))]
 
     def _measure(self) -> tuple[tuple[Setting, ...], int]:
-        """The settings, and the place of the trained one."""
+        """The settings, and the position of the trained one."""
         positions = torch.randperm(len(self.test), generator=torch.Generator().manual_seed(0))[:MEASURED_ON]
         images = self.inputs.normalise(next(iter(self.test.read([positions]))))
         if not isinstance(self.network, GatedNetwork) or not self.network.layers:
-            share = float(self.look(images).flops.mean()) / self.dense_flops
-            return (Setting(share, 0.0),), 0
-        settings = measure(self.network, images)
+            kept = float(self.look(images).flops.mean()) / self.dense_flops
+            return (Setting(kept, 0.0),), 0
+        settings = measure_settings(self.network, images)
         return settings, next(place for place, setting in enumerate(settings) if setting.shift == 0)
 
     @contextmanager
     def _set(self, setting: Setting) -> Iterator[None]:
-        """The network under a setting."""
+        """The network under a setting, which no other request changes meanwhile."""
         with self._lock:
             if self._shifts is not None:
                 self._shifts.set(setting.shift)
             yield
-
-
-def breaking_point(answers: list[Answered], right: int, start: int) -> Answered | None:
-    """The first answer that is not ``right`` on the way down from ``start``, or from the dearest one that is.
-
-    None if there is none, or no right answer at all.
-    """
-    good = [place for place, answered in enumerate(answers) if answered.label == right]
-    if not good:
-        return None
-    place = start if start in good else good[-1]
-    while place >= 0 and answers[place].label == right:
-        place -= 1
-    return answers[place] if place >= 0 else None

@@ -1,13 +1,15 @@
-"""Several runs: accuracy against FLOPs with the Pareto front, and the table of all of them."""
+"""The trade-off of several runs: accuracy against FLOPs, with the Pareto front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREY, ORANGE
 from sanp.gating.flops import human
-from sanp.report.charts.chart import BLUE, GREY, ORANGE, Cell, Chart, Table, axis_names, blank, millions, percent
-from sanp.report.run_data import Source
+from sanp.report.charts.chart import Chart
+from sanp.report.charts.style import axis_names, blank
+from sanp.report.run_data import RunData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,23 +23,23 @@ class Point:
     dense_accuracy: float
 
 
-def trade(sources: list[Source]) -> Chart:
-    """Accuracy against FLOPs of runs."""
-    return trade_of(
+def trade_off_of_runs(runs: list[RunData]) -> Chart:
+    """Accuracy against FLOPs of finished runs, with the Pareto front."""
+    return trade_off(
         [
             Point(
-                name=source.name,
-                flops=source.report.flops,
-                accuracy=source.report.accuracy,
-                dense_flops=source.report.dense_flops,
-                dense_accuracy=source.dense_accuracy,
+                name=run.name,
+                flops=run.report.flops,
+                accuracy=run.report.accuracy,
+                dense_flops=run.report.dense_flops,
+                dense_accuracy=run.dense_accuracy,
             )
-            for source in sources
+            for run in runs
         ]
     )
 
 
-def trade_of(points: list[Point]) -> Chart:
+def trade_off(points: list[Point]) -> Chart:
     """Accuracy against FLOPs, with the Pareto front."""
     front = pareto([(point.flops, point.accuracy) for point in points])
     figure = blank(420)
@@ -59,18 +61,19 @@ def trade_of(points: list[Point]) -> Chart:
     figure.update_xaxes(title_text="multiply-adds per image (M)", rangemode="tozero")
     figure.update_yaxes(title_text="test accuracy", tickformat=".1%")
     said = "; ".join(f"{point.name} {point.accuracy:.1%} at {human(point.flops)}" for point in points)
+    names = ", ".join(point.name for point in best)
     return Chart(
         key="trade",
         title=f"{len(front)} of {len(points)} runs are on the front: no other is both cheaper and better",
-        text=f"Test accuracy and multiply-adds per image: {said}. On the front: {', '.join(run.name for run in best)}.",
+        text=f"Test accuracy and multiply-adds per image: {said}. On the front: {names}.",
         figure=figure,
     )
 
 
 def pareto(points: list[tuple[float, float]]) -> list[int]:
-    """Positions of the points (cost, gain) that no other point beats, from the cheapest to the dearest.
+    """Positions of the points (cost, accuracy) that no other point beats, from the cheapest to the dearest.
 
-    A point is beaten by one that is no worse in both and better in one.
+    A point is beaten by another that is no worse in both numbers and better in one.
     """
     order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
     front: list[int] = []
@@ -78,32 +81,6 @@ def pareto(points: list[tuple[float, float]]) -> list[int]:
         if not front or points[index][1] > points[front[-1]][1] or points[index] == points[front[-1]]:
             front.append(index)
     return front
-
-
-def runs_table(sources: list[Source]) -> Table:
-    """A row a run."""
-    headings = ("run", "backbone", "data", "method", "budget", "error before", "error", "FLOPs (M)", "kept", "pruned")
-    timed = any(source.seconds is not None for source in sources)
-    rows = []
-    for source in sources:
-        recipe, report = source.recipe, source.report
-        row = [
-            Cell(source.name),
-            Cell(recipe.backbone),
-            Cell(recipe.data),
-            Cell(recipe.method),
-            Cell(recipe.budget, source.target),
-            percent(1 - source.dense_accuracy, 2),
-            percent(report.error, 2),
-            millions(report.flops),
-            percent(report.kept),
-            percent(report.pruned),
-        ]
-        if timed:
-            seconds = source.seconds
-            row.append(Cell("", 1e9) if seconds is None else Cell(f"{1e3 * seconds:.2f}", seconds))
-        rows.append(tuple(row))
-    return Table(headings + (("ms per image",) if timed else ()), tuple(rows))
 
 
 def _labels(names: list[str]) -> list[str]:

@@ -7,9 +7,10 @@ from typing import Any
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
 from sanp.report.charts.chart import Chart
-from sanp.report.charts.trade import trade
-from sanp.report.page import RunPart, run_part
-from sanp.report.run_data import read_sources
+from sanp.report.charts.style import LIGHT
+from sanp.report.charts.trade_off import trade_off_of_runs
+from sanp.report.run_data import read_runs
+from sanp.report.run_section import RunSection, run_section
 
 FORMATS = ("png", "svg", "pdf")
 WIDTH = 700
@@ -17,15 +18,18 @@ WIDTH = 700
 
 
 def write_figures(folders: list[Path], out: Path, format: str) -> list[Path]:
-    """Writes every figure of these runs to a folder, with ``captions.md`` beside them."""
+    """Writes every figure of the runs in ``folders`` to the folder ``out``, with ``captions.md`` beside them.
+
+    ``format`` is one of ``FORMATS``.
+    """
     if format not in FORMATS:
         raise SanpError(f"format {format!r} is not known: choose one of {', '.join(FORMATS)}, or html for the page")
     require("figures", "kaleido")  # before the study of the images, which takes a while
-    sources = read_sources(folders)
-    charts = {} if len(sources) == 1 else {"trade": trade(sources)}
-    for source in sources:
-        start = "" if len(sources) == 1 else _file_name(source.name) + "-"
-        charts |= {start + name: chart for name, chart in _named(run_part(source)).items()}
+    runs = read_runs(folders)
+    charts = {} if len(runs) == 1 else {"trade": trade_off_of_runs(runs)}
+    for run in runs:
+        start = "" if len(runs) == 1 else _file_name(run.name) + "-"
+        charts |= {start + name: chart for name, chart in _named(run_section(run)).items()}
     try:
         out.mkdir(parents=True, exist_ok=True)
         captions = (f"- `{name}.{format}`: **{chart.title}.** {chart.text}" for name, chart in charts.items())
@@ -35,10 +39,10 @@ def write_figures(folders: list[Path], out: Path, format: str) -> list[Path]:
     return draw({out / f"{name}.{format}": chart for name, chart in charts.items()}, format)
 
 
-def _named(part: RunPart) -> dict[str, Chart]:
+def _named(section: RunSection) -> dict[str, Chart]:
     """A run's charts by file name; those of a layer carry its name."""
-    named = {chart.key: chart for chart in part.charts}
-    for option, charts in part.channels.options.items() if part.channels is not None else ():
+    named = {chart.key: chart for chart in section.charts}
+    for option, charts in section.channels.options.items() if section.channels is not None else ():
         named |= {f"{chart.key}-{_file_name(option)}": chart for chart in charts}
     return named
 
@@ -48,7 +52,7 @@ def _file_name(text: str) -> str:
 
 
 def draw(charts: dict[Path, Chart], format: str) -> list[Path]:
-    """Writes charts to files."""
+    """Writes each chart to the file that it is given under, all of one format."""
     require("figures", "kaleido")
     import kaleido
     from choreographer.errors import ChromeNotFoundError
@@ -73,9 +77,9 @@ def draw(charts: dict[Path, Chart], format: str) -> list[Path]:
 
 
 def _on_paper(chart: Chart) -> Any:
-    """The figure on white, with the grid that the page would give it."""
-    figure = chart.figure
-    figure.update_layout(paper_bgcolor="white", font_color="#1b1f27")
-    figure.update_xaxes(gridcolor="#d5d9e0", linecolor="#d5d9e0")
-    figure.update_yaxes(gridcolor="#d5d9e0", linecolor="#d5d9e0")
+    """The figure on white, with text and grid in the colours of a light page."""
+    figure, (text, line) = chart.figure, LIGHT
+    figure.update_layout(paper_bgcolor="white", font_color=text)
+    figure.update_xaxes(gridcolor=line, linecolor=line)
+    figure.update_yaxes(gridcolor=line, linecolor=line)
     return figure

@@ -1,4 +1,4 @@
-"""The row of the paper's tables that is to stand beside a run of the same backbone, data and method."""
+"""The row of the paper's tables to compare a run with: the same backbone, data and method."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ _DATA = {"table1": "cifar10", "table2": "cifar100", "table3": "cifar10"}
 
 
 def paper_row(data: str, backbone: str, method: str, kept: float) -> PaperRow | None:
-    """The row of this backbone, data and method whose share of FLOPs is nearest to ``kept``."""
+    """The row of this backbone, data and method whose share of the FLOPs is nearest to ``kept``, if there is one."""
     rows = []
     for table in (table for table, on in _DATA.items() if on == data):
         row, dense = PAPER.get(f"{table}/{backbone}-{method}"), PAPER.get(f"{data}-{backbone}-dense")

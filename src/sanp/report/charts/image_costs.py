@@ -1,47 +1,41 @@
-"""What each image costs: the histogram (paper, figure 4), by class, and right answers against wrong ones."""
+"""What each image costs: the histogram (paper, figure 4), and right answers against wrong ones."""
 
 from collections.abc import Mapping
 
 import numpy as np
 import plotly.graph_objects as go
 
+from sanp.core.colours import BLUE, GREEN, ORANGE
 from sanp.gating.flops import human
-from sanp.report.charts.chart import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    Cell,
-    Chart,
-    Table,
-    axis_names,
-    blank,
-    millions,
-    number,
-    percent,
-)
-from sanp.report.run_data import Source
+from sanp.report.charts.chart import Chart
+from sanp.report.charts.class_costs import class_costs
+from sanp.report.charts.style import blank
+from sanp.report.charts.table import Table, millions, number
+from sanp.report.run_data import RunData
 from sanp.report.study import Floats, Study
 
 BINS = 40
-MOST_CLASSES = 30
-"""more are shown by their ends alone; the table has all"""
+"""bars of the histogram of all images"""
 
 
-def sample_charts(source: Source) -> list[Chart]:
-    """Histogram; with a study of the images also classes, and right against wrong."""
-    flops, study = source.report.per_sample, source.study
+def image_charts(run: RunData) -> list[Chart]:
+    """The histogram; with a study of the images also their classes, and right answers against wrong ones.
+
+    There are none if all images cost the same.
+    """
+    flops, study = run.report.per_sample, run.study
     if not np.ptp(flops) > 0:
         return []
-    charts = [histogram(flops, source.report.dense_flops)]
+    charts = [histogram(flops, run.report.dense_flops)]
     if study is not None and study.varies:
-        charts.append(by_class(study))
+        charts.append(class_costs(study))
         if study.right.any() and not study.right.all():
             charts.append(right_and_wrong(study))
     return charts
 
 
 def histogram(flops: Floats, dense: float) -> Chart:
-    """FLOPs per image."""
+    """How many images cost how much; ``dense`` is the FLOPs of the dense network."""
     edges = np.histogram_bin_edges(flops / 1e6, BINS)
     counts, _ = np.histogram(flops / 1e6, edges)
     low, middle, high = np.quantile(flops, (0, 0.5, 1))
@@ -70,7 +64,7 @@ def histogram(flops: Floats, dense: float) -> Chart:
 
 
 def right_and_wrong(study: Study) -> Chart:
-    """The same, right and wrong answers each on its own scale."""
+    """How many images cost how much, as shares of the right answers and of the wrong ones."""
     right, wrong = study.flops[study.right], study.flops[~study.right]
     edges = np.histogram_bin_edges(study.flops / 1e6, BINS // 2)
     shares = {
@@ -95,59 +89,11 @@ def right_and_wrong(study: Study) -> Chart:
     )
 
 
-def by_class(study: Study) -> Chart:
-    """FLOPs by class: quartiles, and the range without its outer tenths."""
-    groups = {
-        name: (study.flops[study.labels == index], study.right[study.labels == index])
-        for index, name in enumerate(study.classes)
-        if (study.labels == index).any()
-    }
-    order = sorted(groups, key=lambda name: float(np.median(groups[name][0])))
-    half = MOST_CLASSES // 2
-    some = order if len(order) <= MOST_CLASSES else order[:half] + order[-half:]
-    quantiles = np.array([np.quantile(groups[name][0] / 1e6, (0.1, 0.25, 0.5, 0.75, 0.9)) for name in some]).T
-    figure = blank(110 + 26 * len(some), showlegend=False)
-    figure.add_trace(
-        go.Box(
-            y=axis_names(some),
-            lowerfence=quantiles[0],
-            q1=quantiles[1],
-            median=quantiles[2],
-            q3=quantiles[3],
-            upperfence=quantiles[4],
-            orientation="h",
-            line={"color": BLUE},
-        )
-    )
-    figure.update_yaxes(autorange="reversed", type="category", tickmode="linear")
-    figure.update_xaxes(title_text="multiply-adds per image (M)")
-    cut = "" if len(some) == len(order) else f" The {half} cheapest and the {half} dearest classes; the table has all."
-    rows = tuple(
-        (
-            Cell(name),
-            number(len(flops)),
-            millions(float(np.median(flops))),
-            millions(float(np.quantile(flops, 0.1))),
-            millions(float(np.quantile(flops, 0.9))),
-            percent(float(right.mean())),
-        )
-        for name, (flops, right) in ((name, groups[name]) for name in order)
-    )
-    return Chart(
-        key="classes",
-        title=f"“{order[0]}” is the cheapest class, “{order[-1]}” the dearest",
-        text=(
-            "Box: the middle half of a class's images, the line in it the median; whiskers: from the tenth to the "
-            f"ninetieth percentile. Medians: {order[0]} {human(float(np.median(groups[order[0]][0])))}, {order[-1]} "
-            f"{human(float(np.median(groups[order[-1]][0])))}.{cut}"
-        ),
-        figure=figure,
-        table=Table(("class", "images", "median (M)", "10 % (M)", "90 % (M)", "accuracy"), rows),
-    )
-
-
 def _histogram(edges: Floats, series: Mapping[str, tuple[Floats, str]]) -> go.Figure:
-    """Bars over bins of one width; two series lie over each other."""
+    """Bars between ``edges`` of one distance; ``series`` gives names their bars' heights and colour.
+
+    Two series lie over each other.
+    """
     figure = blank(320, barmode="overlay", showlegend=len(series) > 1)
     middles, width = (edges[:-1] + edges[1:]) / 2, edges[1] - edges[0]
     for name, (shares, color) in series.items():

@@ -1,0 +1,33 @@
+"""`sanp eval`: accuracy and FLOPs of a run's network on the test images."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sanp.cli.console import console
+from sanp.cli.display import report_table
+from sanp.evaluation import evaluate
+from sanp.experiments.recipe import make_recipe
+from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
+from sanp.experiments.shipped import run_named
+
+
+def evaluate_run(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
+    data: Annotated[str | None, typer.Option(help="Data set to evaluate on (default: the run's own).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Evaluate a run's network on the test images: accuracy, FLOPs, layers."""
+    run = run_named(run)
+    recipe = read_run(run)
+    if data is not None:
+        recipe = make_recipe({"data": data, "image_size": recipe.image_size}, "--data")
+    dataset = load_data(recipe)
+    report = evaluate(load_run(run, dataset), evaluation_batches(dataset))
+    if as_json:
+        sys.stdout.write(json.dumps(report.as_dict()) + "\n")
+    else:
+        console.print(report_table(report))

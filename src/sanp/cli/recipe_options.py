@@ -1,0 +1,96 @@
+"""An option of the command line for every setting of a recipe, made from the recipe's dataclasses."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any
+
+import typer
+
+from sanp.experiments.recipe import Recipe, merge, sections
+from sanp.experiments.settings import default_of, help_texts, kinds, plain_fields, read_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A setting of a recipe, and the option that sets it."""
+
+    config: Any
+    """the dataclass that the setting is a field of"""
+    section: str
+    """the section of this dataclass, or empty for a setting of the recipe itself"""
+    name: str
+    default: Any
+
+    @property
+    def option(self) -> str:
+        """As it is written on the command line: ``--batch-size``, ``--fit.lr``."""
+        dashed = self.name.replace("_", "-")
+        return f"--{dashed}" if self.section == "" else f"--{self.section}.{dashed}"
+
+    @property
+    def argument(self) -> str:
+        """The name of the argument that a command gets the option's text in."""
+        return f"set_{self.section}_{self.name}"
+
+    def parameter(self) -> inspect.Parameter:
+        """The argument as a part of a signature, from which typer makes the option and its help."""
+        panel = "The run" if self.section == "" else f"Section {self.section}: {self._section_help()}"
+        shown = "none" if self.default is None else self.default
+        option = typer.Option(
+            self.option,
+            help=f"{help_texts(self.config)[self.name]} (default: {shown})",
+            rich_help_panel=panel,
+            show_default=False,
+            metavar="VALUE",
+        )
+        kind = Annotated[str | None, option]
+        return inspect.Parameter(self.argument, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+    def _section_help(self) -> str:
+        """The line under the recipe's field; for a method's section what its class says of itself."""
+        return help_texts(Recipe).get(self.section) or str(self.config.__doc__).partition("\n")[0].rstrip(".")
+
+    def read(self, text: str) -> dict[str, Any]:
+        """A recipe with this setting alone, from the option's text."""
+        value = read_text(text, kinds(self.config)[self.name], self.option)
+        return {self.name: value} if self.section == "" else {self.section: {self.name: value}}
+
+
+def all_settings() -> list[Setting]:
+    """Every setting of a recipe, then those of its sections and of the methods."""
+    plain = [(field.name, default_of(field)) for field in plain_fields(Recipe)]
+    found = [
+        Setting(config=Recipe, section="", name=name, default=default)
+        for name, default in plain
+        if not is_dataclass(default)
+    ]
+    for section, config in sections().items():
+        found += [
+            Setting(config=config, section=section, name=field.name, default=default_of(field))
+            for field in fields(config)
+        ]
+    return found
+
+
+def with_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command an option for every setting of a recipe.
+
+    The command takes an argument ``settings``: a nested dict, as a recipe file has it, of the options that were used.
+    """
+    own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "settings"]
+    offered = all_settings()
+
+    def filled(**given: Any) -> None:
+        settings: dict[str, Any] = {}
+        for setting in offered:
+            text = given.pop(setting.argument)
+            if text is not None:
+                settings = merge(settings, setting.read(text))
+        command(**given, settings=settings)
+
+    parameters = own + [setting.parameter() for setting in offered]
+    filled.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    filled.__doc__ = command.__doc__
+    filled.__name__ = command.__name__
+    return filled

@@ -1,0 +1,80 @@
+"""`sanp train`: train a network and prune it to a budget, or go on with a run that was interrupted."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sanp.cli.console import console
+from sanp.cli.display import LiveProgress, before_and_after
+from sanp.cli.recipe_options import with_recipe_options
+from sanp.core import distributed
+from sanp.core.errors import SanpError
+from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
+from sanp.experiments.run import Finished, resumed
+from sanp.experiments.run import train as train_run
+from sanp.experiments.run_folder import read_run
+
+
+@with_recipe_options
+def train(
+    *,
+    epochs: Annotated[
+        str | None, typer.Option(help="Epochs of the stages: 20,1,12 for pretrain, warm-up and joint, or N for N,1,N.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run (default: one in runs/, named after the time).")
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="TOML file of settings; options override them.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    settings: dict[str, Any],
+) -> None:
+    """Train a network and prune it to a budget: pretrain, warm up, train jointly, evaluate."""
+    if resume is not None:
+        threads = settings.pop("threads", None)
+        if settings or epochs is not None or out is not None or recipe is not None:
+            raise SanpError(
+                f"--resume goes on with the settings of {resume} and takes no other option but --threads: to change "
+                f"one, edit {resume / 'config.toml'}"
+            )
+        _go_on(resume, threads)
+        return
+    given = merge(read_recipe(recipe) if recipe is not None else {}, settings)
+    if epochs is not None:
+        given = merge(given, {"fit": read_epochs(epochs)})
+    _start(make_recipe(given, str(recipe) if recipe is not None else "the command line"), out)
+
+
+def read_epochs(text: str) -> dict[str, int]:
+    """The stages' epochs from ``P,W,J`` or ``N``, as settings of the section fit."""
+    numbers = [part.strip() for part in text.split(",")]
+    if len(numbers) not in (1, 3) or not all(part.isdecimal() for part in numbers):
+        raise SanpError(f"--epochs {text!r}: give one number, or three as 20,1,12 for pretrain, warm-up and joint")
+    stages = [int(part) for part in numbers]
+    if len(stages) == 1:
+        stages = [stages[0], min(1, stages[0]), stages[0]]
+    return dict(zip(("pretrain_epochs", "warmup_epochs", "joint_epochs"), stages, strict=True))
+
+
+def _start(recipe: Recipe, out: Path | None) -> None:
+    """Trains a recipe in the folder ``out``, or in a new one."""
+    name = f"{recipe.backbone}-{recipe.data.partition(':')[0]}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = out or Path("runs") / distributed.texts(name)[0]  # the clocks of several processes differ
+    console.print(f"{recipe.method} on {recipe.backbone}, {recipe.data}, budget {recipe.budget}: run folder {folder}")
+    with LiveProgress(console, recipe.fit, recipe.pretrained is not None) as live:
+        finished = train_run(recipe, folder, watch=live)
+    _show(finished, recipe.budget)
+
+
+def _go_on(folder: Path, threads: int | None) -> None:
+    """Goes on with an interrupted run, with this many threads or as many as it had."""
+    recipe = read_run(folder)
+    with LiveProgress(console, recipe.fit, recipe.pretrained is not None) as live:
+        finished = resumed(folder, watch=live, threads=threads)
+    _show(finished, recipe.budget)
+
+
+def _show(finished: Finished, budget: str) -> None:
+    console.print(before_and_after(finished, budget))
+    console.print(f"run folder: {finished.folder}")

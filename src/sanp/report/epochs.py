@@ -1,0 +1,41 @@
+"""A run's metrics.jsonl as epochs, their steps counted through all stages."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sanp.core.errors import SanpError
+from sanp.experiments.metrics import read_metrics
+
+MEASURED = ("accuracy", "test_accuracy", "cost", "target", "test_kept", "cost_weight")
+LARGEST = 1e15
+"""steps; a larger number is damage"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """A line of metrics.jsonl; costs are shares of the dense FLOPs, and None is what was not measured."""
+
+    stage: str
+    step: int
+    """steps since the beginning of the run"""
+    accuracy: float | None
+    test_accuracy: float | None
+    cost: float | None
+    target: float | None
+    test_kept: float | None
+    cost_weight: float | None
+
+
+def read_epochs(folder: Path) -> tuple[Epoch, ...]:
+    """The epochs of the run in a folder; none if it has no metrics.jsonl."""
+    found: list[Epoch] = []
+    before = latest = 0  # steps of the stages that are over, and of the last line
+    for number, line in enumerate(read_metrics(folder), 1):
+        stage, step = line["stage"], line.get("step")
+        if not isinstance(step, int) or not 0 <= step <= LARGEST:
+            raise SanpError(f"line {number} of {folder}'s metrics.jsonl has step {step!r}: run it anew")
+        if found and (stage != found[-1].stage or step <= latest):
+            before = found[-1].step
+        latest = step
+        found.append(Epoch(stage=stage, step=before + step, **{name: line.get(name) for name in MEASURED}))
+    return tuple(found)

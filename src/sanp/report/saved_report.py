@@ -1,0 +1,59 @@
+"""A run's report.json as a Report; numbers that no evaluation can give are refused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sanp.evaluation import LayerReport, Report
+
+COUNTS = ("channels", "never", "sometimes", "always", "dense_flops")
+LARGEST = 1e15
+"""FLOPs; a larger number is damage"""
+
+
+def parse_report(found: Mapping[str, Any]) -> Report:
+    """The report from its own JSON; a ValueError, KeyError, TypeError or OverflowError where that is damaged."""
+    layers = tuple(
+        LayerReport(
+            name=str(layer["name"]),
+            kept=share(layer["kept"]),
+            flops=count(layer["flops"]),
+            **{name: int(count(layer[name])) for name in COUNTS},
+        )
+        for layer in found["layers"]
+    )
+    confusion = np.asarray(found["confusion"], dtype=np.int64)
+    per_sample = np.asarray(found["per_sample"], dtype=np.float64)
+    if not all(layer.channels > 0 and layer.dense_flops > 0 for layer in layers):
+        raise ValueError("a layer has no channels or no FLOPs")
+    if not layers or confusion.ndim != 2 or per_sample.ndim != 1 or not len(per_sample):
+        raise ValueError("layers, confusion or per_sample is empty or of the wrong shape")
+    if not ((per_sample >= 0) & (per_sample <= LARGEST)).all():
+        raise ValueError("per_sample holds what is not a count")
+    return Report(
+        accuracy=share(found["accuracy"]),
+        flops=count(found["flops"]),
+        paper_flops=count(found["paper_flops"]),
+        dense_flops=int(count(found["dense_flops"])),
+        overhead_flops=int(count(found["overhead_flops"])),
+        per_sample=per_sample,
+        layers=layers,
+        confusion=confusion,
+    )
+
+
+def count(value: Any) -> float:
+    """The value as a number, if it can be a number of channels or FLOPs."""
+    number = float(value)
+    if not 0 <= number <= LARGEST:
+        raise ValueError(f"{value!r} is not a count")
+    return number
+
+
+def share(value: Any) -> float:
+    """The value as a number, if it lies between 0 and 1."""
+    number = count(value)
+    if number > 1 + 1e-9:  # a mean of ones may be rounded up
+        raise ValueError(f"{value!r} is not a share")
+    return number

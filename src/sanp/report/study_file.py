@@ -1,0 +1,88 @@
+"""The study that is kept in a run folder, so that the next report needs no data."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from sanp.core.errors import SanpError
+from sanp.core.files import write_atomically
+from sanp.experiments import run_folder
+from sanp.experiments.inputs import inputs_of, keep_inputs
+from sanp.report.study import LARGEST, Study, make_study
+
+FILE = "study.safetensors"
+FORMAT = "1"
+
+
+def study_of(folder: Path) -> Study:
+    """The study kept in a run folder if it is of this network, or else a new one, which is kept there."""
+    model = folder / "model.safetensors"
+    if not model.is_file():
+        raise SanpError(f"{folder} is not finished (no model.safetensors): go on with sanp train --resume {folder}")
+    checksum = hashlib.sha256(model.read_bytes()).hexdigest()
+    found = _read(folder / FILE, checksum)
+    if found is None:
+        dataset = run_folder.load_data(run_folder.read_run(folder))
+        found = make_study(folder, dataset)
+        keep_inputs(folder, inputs_of(dataset))
+        _write(found, folder / FILE, checksum)
+    return found
+
+
+def _write(study: Study, path: Path, checksum: str) -> None:
+    """Writes a study; a folder that cannot be written to only means that it is made again next time."""
+    arrays = {
+        name: np.ascontiguousarray(getattr(study, name))
+        for name in ("labels", "answers", "confidence", "flops", "shown", "pictures")
+    }
+    arrays |= {f"open/{name}": np.ascontiguousarray(shares) for name, shares in study.open.items()}
+    header = {"format": FORMAT, "model": checksum, "classes": json.dumps(study.classes)}
+    try:
+        write_atomically(path, lambda temporary: save_file(arrays, temporary, header))
+    except SanpError:
+        return
+
+
+def _read(path: Path, checksum: str) -> Study | None:
+    """The study in a file; None if it is of another network or damaged, since it can be made again."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT or header.get("model") != checksum:
+                return None
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        layers = {name.partition("/")[2]: arrays.pop(name) for name in list(arrays) if name.startswith("open/")}
+        found = Study(classes=tuple(map(str, json.loads(header["classes"]))), open=layers, **arrays)
+        return found if _is_whole(found) else None
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _is_whole(study: Study) -> bool:
+    """Whether the parts of a study are of the kinds and sizes that belong together, and their values possible."""
+    classes, images, shown = len(study.classes), len(study.labels), len(study.shown)
+    sides = study.pictures.shape[1:]
+    return (
+        all(_within(numbers, np.integer, (images,), classes - 1) for numbers in (study.labels, study.answers))
+        and _within(study.confidence, np.floating, (images,), 1 + 1e-6)
+        and _within(study.flops, np.floating, (images,), 1e15)
+        and all(_within(each, np.floating, (classes, each.shape[-1]), 1 + 1e-6) for each in study.open.values())
+        and _within(study.shown, np.integer, (shown,), images - 1)
+        and study.pictures.dtype == np.uint8
+        and study.pictures.shape[:1] == (shown,)
+        and len(sides) == 3
+        and sides[0] in (1, 3)
+        and 0 < min(sides) <= max(sides) <= LARGEST
+    )
+
+
+def _within(values: npt.NDArray[Any], kind: Any, shape: tuple[int, ...], most: float) -> bool:
+    """Whether an array is of this kind and shape, not empty, and all its numbers lie from 0 to ``most``."""
+    fits = values.shape == shape and values.size > 0 and np.issubdtype(values.dtype, kind)
+    return bool(fits and values.min() >= 0 and values.max() <= most)  # NaN is neither
