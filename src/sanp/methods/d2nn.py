@@ -5,7 +5,6 @@ a control node of its own on the layer's input. Reward of a whole episode: λ ·
 the value of every action taken in the episode towards that one reward. λ = 1 / (1 + price); the budget sets the price.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -13,16 +12,10 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.gating.cost import kept_for
-from sanp.gating.gating import MakeSPM, planned_cost
-from sanp.gating.network import GatedNetwork
-from sanp.methods.method import GatingMethod
-from sanp.methods.parts.q_learning import ChoosingSPM, Episode, check_widths, choice_stage, taken
+from sanp.gating.gating import MakeSPM
+from sanp.methods.parts.q_learning import ChoosingMethod, ChoosingSPM, Episode, taken
 from sanp.spm.module import SPMConfig
 from sanp.spm.saliency import Saliency, descriptor
-from sanp.training.finish import finish
-from sanp.training.stage import Stage
-from sanp.training.task import Task
 
 WIDTHS = (0.25, 1.0)
 HIDDEN = 32
@@ -80,29 +73,18 @@ def episode_reward(right: Tensor, kept: Tensor, price: float) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class D2NN(GatingMethod):
+class D2NN(ChoosingMethod):
     """The method."""
 
     name: str = "d2nn"
     layer_adaptive: bool = True
     sample_adaptive: bool = True
+    widths: tuple[float, ...] = WIDTHS
     config: D2NNConfig = field(default_factory=D2NNConfig)
 
     def spm_maker(self) -> MakeSPM:
         """A control node at every convolution."""
         return make_spm
-
-    def check(self, net: nn.Module, task: Task) -> None:
-        """The narrowest choice everywhere must not cost more than the budget."""
-        cost = planned_cost(net, task.example())
-        check_widths(cost, kept_for(task.budget, cost), WIDTHS, self.name)
-
-    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
-        """All epochs jointly, the price following the budget; then the calibration."""
-        kept = gated.kept_for(task.budget)
-        check_widths(gated.cost, kept, WIDTHS, self.name)
-        yield choice_stage(gated, task, kept, self.learn, explore=self.config.explore, lr=self.config.lr)
-        finish(gated, task, kept)
 
     def learn(self, episode: Episode, price: float) -> Tensor:
         """The mean squared distance of the values taken from the episode's reward."""

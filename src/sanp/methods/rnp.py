@@ -5,7 +5,6 @@ i runs the first i of 4 groups. Reward: -price · i/4 / layers at every layer, -
 the value of an action is its reward plus the best value at the next layer. The price is set by the budget.
 """
 
-from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -14,17 +13,12 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.gating.cost import kept_for
-from sanp.gating.gating import MakeSPM, planned_cost
+from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
-from sanp.methods.method import GatingMethod
-from sanp.methods.parts.q_learning import ChoosingSPM, Episode, check_widths, choice_stage, taken
+from sanp.methods.parts.q_learning import ChoosingMethod, ChoosingSPM, Episode, taken
 from sanp.spm.module import SPMConfig
 from sanp.spm.saliency import Saliency, descriptor
 from sanp.tracing.topology import module_path
-from sanp.training.finish import finish
-from sanp.training.stage import Stage
-from sanp.training.task import Task
 
 GROUPS = 4
 HIDDEN = 128
@@ -98,12 +92,13 @@ def q_targets(values: list[Tensor], rewards: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RNP(GatingMethod):
+class RNP(ChoosingMethod):
     """The method."""
 
     name: str = "rnp"
     layer_adaptive: bool = True
     sample_adaptive: bool = True
+    widths: tuple[float, ...] = WIDTHS
     config: RNPConfig = field(default_factory=RNPConfig)
 
     def spm_maker(self) -> MakeSPM:
@@ -120,18 +115,6 @@ class RNP(GatingMethod):
         layers = [gated.layers[module_path(name)].spm.saliency for name in gated.cost.gates]
         if layers:
             layers[0].first = layers[-1].last = True  # type: ignore[assignment]
-
-    def check(self, net: nn.Module, task: Task) -> None:
-        """The narrowest choice everywhere must not cost more than the budget."""
-        cost = planned_cost(net, task.example())
-        check_widths(cost, kept_for(task.budget, cost), WIDTHS, self.name)
-
-    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
-        """All epochs jointly, the price following the budget; then the calibration."""
-        kept = gated.kept_for(task.budget)
-        check_widths(gated.cost, kept, WIDTHS, self.name)
-        yield choice_stage(gated, task, kept, self.learn, explore=self.config.explore, lr=self.config.lr)
-        finish(gated, task, kept)
 
     def learn(self, episode: Episode, price: float) -> Tensor:
         """The mean squared distance of the values taken from their targets."""

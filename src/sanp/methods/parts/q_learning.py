@@ -7,21 +7,25 @@ SPM's threshold is a price on width, so that calibration moves all layers togeth
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sanp.core.batch_slice import draw
 from sanp.gating.accounting import mean_kept
-from sanp.gating.cost import CostModel
+from sanp.gating.cost import CostModel, kept_for
+from sanp.gating.gating import planned_cost
 from sanp.gating.network import GatedNetwork
+from sanp.methods.method import GatingMethod
 from sanp.methods.parts.retrain import check_reach, epochs_in_parts
 from sanp.spm.binarize import Binarizer, top_k
 from sanp.spm.module import SPM
 from sanp.spm.recording import Gates, decisions_of
 from sanp.spm.saliency import Saliency
 from sanp.training.controller import BudgetController, IntegralController
+from sanp.training.finish import finish
 from sanp.training.optimizers import flat, schedule, sgd, tuned
 from sanp.training.stage import Stage, steps_in
 from sanp.training.task import Task
@@ -189,3 +193,42 @@ def exploring_ends(gated: GatedNetwork) -> Iterator[None]:
         yield
     finally:
         set_exploring(gated, 0.0)
+
+
+class ChoiceConfig(Protocol):
+    """The settings that Q-learning takes of a method's own."""
+
+    @property
+    def explore(self) -> float:
+        """ε at the start."""
+        ...
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the values."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoosingMethod(GatingMethod):
+    """What methods that choose among widths share; one says what its layers' values are, and how they learn."""
+
+    widths: tuple[float, ...]
+    """shares of the channels of a layer, the narrowest first"""
+    config: ChoiceConfig
+
+    def learn(self, episode: Episode, price: float) -> Tensor:
+        """The loss of the values of one episode."""
+        raise NotImplementedError
+
+    def check(self, net: nn.Module, task: Task) -> None:
+        """The narrowest choice everywhere must not cost more than the budget."""
+        cost = planned_cost(net, task.example())
+        check_widths(cost, kept_for(task.budget, cost), self.widths, self.name)
+
+    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
+        """All epochs jointly, the price following the budget; then the calibration."""
+        kept = gated.kept_for(task.budget)
+        check_widths(gated.cost, kept, self.widths, self.name)
+        yield choice_stage(gated, task, kept, self.learn, explore=self.config.explore, lr=self.config.lr)
+        finish(gated, task, kept)
