@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sanp.engine.lowering.program import Activation, GateWeights, ProgramWriter
+from sanp.engine.lowering.activation import Activation
+from sanp.engine.lowering.gate_weights import GateWeights
+from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Window
 
 TOLERANCE = 2e-5

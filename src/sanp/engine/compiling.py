@@ -15,22 +15,20 @@ from sanp.core.modules import call_with, tensors_in, unwrapped
 from sanp.engine.agreement import agree, check_batches, near_ties
 from sanp.engine.arguments import in_order
 from sanp.engine.compiled import Engine, NativeStep, TorchStep
-from sanp.engine.library import ALGORITHMS, Unavailable, load
+from sanp.engine.library import Unavailable, load
 from sanp.engine.lowering.batch_size import for_any_batch
 from sanp.engine.lowering.lowering import Lowering
+from sanp.engine.lowering.operators import Conv, Operator
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.segments import Segment, cut
 from sanp.engine.lowering.unsupported import Unsupported
+from sanp.engine.names import ALGORITHMS, OperatorKind
 from sanp.engine.plan import Plan, PlanRow
 from sanp.engine.tune import tune
 from sanp.tracing.tracer import Node, trace
 
 _BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
 _TUNED = 4  # samples at most that algorithms are timed with
-_OPERATORS = (
-    "", "input", "output", "conv", "gate", "linear", "pool", "pool", "activation", "add", "multiply", "affine",
-    "concat", "channels", "flatten",
-)  # fmt: skip
 
 
 def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engine:
@@ -162,13 +160,12 @@ class _Builder:
         if winograd:
             samples = min(_TUNED, len(self.given[0]))
             inputs = [values[value][:1].numpy().repeat(samples, 0) for value in lowering.inputs]
-            tune(program, _timing_keys(lowering), inputs, self.threads)
-        rows = []
-        chosen = program.chosen
-        for op, (numbers, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True)):
-            kind = _OPERATORS[numbers[0]]
-            if kind not in ("input", "output"):
-                rows.append(PlanRow(name, "native", ALGORITHMS[chosen[op]] if kind == "conv" else kind))
+            tune(program, _timing_keys(lowering.writer), inputs, self.threads)
+        rows = [
+            PlanRow(name, "native", _how(operator, program.chosen[number]))
+            for number, (operator, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True))
+            if operator.kind not in (OperatorKind.INPUT, OperatorKind.OUTPUT)
+        ]
         program.settle()
         shapes = tuple(tuple(self.seen.shapes[value.index][1:]) for value in segment.outputs)
         return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, self.threads), rows
@@ -195,13 +192,18 @@ class _Builder:
         return True
 
 
-def _timing_keys(lowering: Lowering) -> list[tuple[object, ...]]:
-    """What the time of each operator depends on: the shapes of what it reads and writes, and its own numbers."""
-    shapes = lowering.writer.shapes
-    keys: list[tuple[object, ...]] = []
-    for numbers in lowering.writer.operators:
-        if _OPERATORS[numbers[0]] == "conv":
-            keys.append((shapes[numbers[1]], numbers[2] >= 0, shapes[numbers[3]], *numbers[4:13]))
-        else:
-            keys.append(())
-    return keys
+def _how(operator: Operator, algorithm: int) -> str:
+    """The word of the plan for an operator: a convolution's is its algorithm."""
+    if operator.kind is OperatorKind.CONV:
+        return ALGORITHMS[algorithm]
+    return "pool" if operator.kind is OperatorKind.ADAPTIVE else operator.kind.name.lower()
+
+
+def _timing_keys(writer: ProgramWriter) -> list[tuple[object, ...]]:
+    """What the time of each convolution depends on; nothing for the other operators, which have no choice."""
+
+    def key(conv: Conv) -> tuple[object, ...]:
+        adds = conv.residual >= 0
+        return (writer.shapes[conv.x], adds, writer.shapes[conv.out], *conv.window.numbers(), conv.groups)
+
+    return [key(operator) if isinstance(operator, Conv) else () for operator in writer.operators]

@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sanp.core.errors import SanpError
-
-ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4", "winograd stride 2", "winograd by lanes")
-"""how a convolution can be computed, in the order of their numbers"""
+from sanp.engine.names import ACTIVATIONS, ALGORITHMS, OperatorKind
 
 _ROOM = 512
-_INTERFACE = 8
+_INTERFACE = 9
 """counted up with every change of the C interface, here and in api.cpp"""
 
 
@@ -58,7 +56,23 @@ def load() -> ctypes.CDLL:
     library.sanp_gates.argtypes = [c_void_p]
     library.sanp_isa.argtypes = [c_void_p]
     library.sanp_isa.restype = c_char_p
+    _check_names(library, path)
     return library
+
+
+def _check_names(library: ctypes.CDLL, path: Path) -> None:
+    """A number must name the same operator, activation or algorithm here and in the library."""
+    tables = {
+        "sanp_operator_name": {kind.value: kind.name.lower() for kind in OperatorKind},
+        "sanp_activation_name": dict(enumerate(ACTIVATIONS)),
+        "sanp_algorithm_name": dict(enumerate(ALGORITHMS)),
+    }
+    for function, wanted in tables.items():
+        name_of = getattr(library, function)
+        name_of.argtypes, name_of.restype = [c_int], c_char_p
+        found = {number: name.decode() for number in range(max(wanted) + 2) if (name := name_of(number)) is not None}
+        if found != wanted:
+            raise Unavailable(f"{path.name} has other numbers for its operators: install the package again")
 
 
 class NativeProgram:
@@ -68,8 +82,8 @@ class NativeProgram:
         self,
         code: Sequence[int],
         data: NDArray[np.float32],
-        inputs: list[tuple[int, ...]],
-        outputs: list[tuple[int, ...]],
+        inputs: Sequence[tuple[int, ...]],
+        outputs: Sequence[tuple[int, ...]],
     ) -> None:
         self._library = load()
         self._handle = c_void_p()

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sanp.engine import tuning_cache
-from sanp.engine.library import ALGORITHMS, NativeProgram, library_path
+from sanp.engine.library import NativeProgram, library_path
+from sanp.engine.names import ALGORITHMS
 
 _ROUNDS, _ROUNDS_TOGETHER = 4, 12
 """threads that share an image are timed by the wall clock, which other processes disturb"""

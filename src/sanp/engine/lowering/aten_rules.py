@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.gate_weights import floats
 from sanp.engine.lowering.lowering import Lowering, Rule, _pair, sample_shape
-from sanp.engine.lowering.program import Activation
 from sanp.engine.lowering.shapes import Floats, Window
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.tracer import Node, Value

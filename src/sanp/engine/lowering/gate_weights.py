@@ -1,12 +1,12 @@
 """A Saliency-and-Pruning Module as numbers for the native library: the standardisation folds into W1."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sanp.engine.lowering.program import GateWeights
 from sanp.engine.lowering.shapes import Floats
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.methods.fbs import BoostingSaliency
@@ -14,6 +14,22 @@ from sanp.methods.parts.density import Winners
 from sanp.spm.binarize import SemanticHashing, TopK
 from sanp.spm.module import SPM
 from sanp.spm.saliency import PredictedSaliency, Standardize, StaticSaliency
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateWeights:
+    """A Saliency-and-Pruning Module as the library wants it: s = W2 relu(W1 d + b1) + b2, open where s > threshold."""
+
+    w1: Floats  # (hidden, C_in); no rows for a constant saliency
+    b1: Floats
+    w2: Floats  # (C_out, hidden)
+    b2: Floats
+    threshold: Floats
+    group: int = 1
+    top: int = 0
+    scales: bool = True
+    absolute: bool = False
+    most: float = math.inf  # features are multiplied by no more than this
 
 
 def floats(tensor: Tensor) -> Floats:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.gate_weights import floats, gate_weights
-from sanp.engine.lowering.program import IDENTITY, Activation, ProgramWriter
+from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Floats, Shape, Window
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported

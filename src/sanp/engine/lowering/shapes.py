@@ -21,7 +21,7 @@ class Window:
     dilation: Pair = (1, 1)
 
     def numbers(self) -> list[int]:
-        """In the order of the library."""
+        """All of it in the library's order."""
         return [*self.kernel, *self.stride, *self.padding, *self.dilation]
 
     def out(self, size: Pair) -> Pair:

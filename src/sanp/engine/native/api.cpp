@@ -70,6 +70,17 @@ int guarded(char* message, long room, Work work) {
   }
 }
 
+#define SANP_NAME_OF(name) #name,
+#define SANP_WORDS_OF(name, words) words,
+constexpr const char* kOperators[] = {SANP_OPERATORS(SANP_NAME_OF)};
+constexpr const char* kActivations[] = {SANP_ACTIVATIONS(SANP_NAME_OF)};
+constexpr const char* kAlgorithms[] = {SANP_ALGORITHMS(SANP_WORDS_OF)};
+
+template <int Count>
+const char* name_in(const char* const (&names)[Count], int place) {
+  return place < 0 || place >= Count ? nullptr : names[place];
+}
+
 ConvOp& conv_at(Program& p, int op) {
   if (op < 0 || op >= (int)p.ops.size() || !std::holds_alternative<ConvOp>(p.ops[op].kind))
     throw Error("operator " + std::to_string(op) + " is not a convolution");
@@ -81,7 +92,12 @@ ConvOp& conv_at(Program& p, int op) {
 extern "C" {
 
 // Counted up with every change of this interface, here and in library.py.
-int sanp_interface() { return 8; }
+int sanp_interface() { return 9; }
+
+// What a number stands for, or null for a number that stands for nothing.
+const char* sanp_operator_name(int number) { return name_in(kOperators, number - 1); }
+const char* sanp_activation_name(int number) { return name_in(kActivations, number); }
+const char* sanp_algorithm_name(int number) { return name_in(kAlgorithms, number); }
 
 int sanp_create(const int64_t* code, long count, const float* data, long floats, Program** out, char* message,
                 long room) {

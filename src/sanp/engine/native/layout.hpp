@@ -1,5 +1,6 @@
 // What the kernels of every instruction set share: the compact feature map and the parameters of each operator.
 #pragma once
+#include "names.hpp"
 
 namespace sanp {
 
@@ -18,17 +19,11 @@ struct Map {
   bool dense() const { return live == channels; }
 };
 
-enum class Act : int {
-  none, relu, clip, leaky, silu, gelu, gelu_tanh, hardswish, hardsigmoid, sigmoid, tanh, prelu, elu, count
-};
-
 struct Activation {
   Act kind = Act::none;
   float a = 0, b = 0;            // clip: lowest and highest; leaky: slope; elu: alpha
   const float* slope = nullptr;  // prelu: one a channel
 };
-
-enum class Algorithm : int { direct, winograd2, winograd4, strided2, lanes, count };
 
 constexpr int kMostSamples = 16;  // that go through an operator together
 

@@ -1,49 +1,8 @@
 // The only door into a program: every number is checked here, so the kernels need not.
-#include <cstring>
-
-#include "program.hpp"
+#include "reader.hpp"
 
 namespace sanp {
 namespace {
-
-[[noreturn]] void fail(const std::string& what) { throw Error("the program is not sound: " + what); }
-
-class Reader {
- public:
-  Reader(const int64_t* code, long count, const float* data, long floats)
-      : code_(code), count_(count), data_(data), floats_(floats) {}
-
-  bool done() const { return at_ == count_; }
-  int64_t number() {
-    if (at_ >= count_) fail("it ends in the middle of an operator");
-    return code_[at_++];
-  }
-  int within(int64_t low, int64_t high, const char* what) {
-    const int64_t n = number();
-    if (n < low || n > high)
-      fail(std::string(what) + " is " + std::to_string(n) + ", wanted " + std::to_string(low) + " to " +
-           std::to_string(high));
-    return (int)n;
-  }
-  int size(const char* what) { return within(1, 1 << 24, what); }
-  bool flag() { return within(0, 1, "a flag") == 1; }
-  const float* floats(long count) {
-    const int64_t offset = number();
-    if (offset < 0 || count < 0 || offset > floats_ || count > floats_ - offset) fail("a weight lies outside the data");
-    return data_ + offset;
-  }
-
- private:
-  const int64_t* code_;
-  long count_, at_ = 0;
-  const float* data_;
-  long floats_;
-};
-
-enum Code : int64_t {
-  kInput = 1, kOutput, kConv, kGate, kLinear, kPool, kAdaptive, kActivation, kAdd, kMultiply, kAffine, kConcat,
-  kChannels, kFlatten
-};
 
 struct Builder {
   Program& p;
@@ -199,39 +158,39 @@ struct Builder {
   }
 
   Op next() {
-    switch (r.number()) {
-      case kInput: {
+    switch ((Operator)r.number()) {
+      case Operator::input: {
         const int out = target();
         p.inputs.push_back(out);
         return {{}, out, InputOp{(int)p.inputs.size() - 1}};
       }
-      case kOutput: {
+      case Operator::output: {
         const int in = source();
         p.outputs.push_back(in);
         return {{in}, -1, OutputOp{(int)p.outputs.size() - 1}};
       }
-      case kConv: return conv();
-      case kGate: return gate();
-      case kLinear: return linear();
-      case kPool: return pool();
-      case kAdaptive: {
+      case Operator::conv: return conv();
+      case Operator::gate: return gate();
+      case Operator::linear: return linear();
+      case Operator::pool: return pool();
+      case Operator::adaptive: {
         const int in = source(), out = target();
         if (value(in).channels != value(out).channels) fail("pooling keeps the number of channels");
         return {{in}, out, AdaptiveOp{r.flag()}};
       }
-      case kActivation: {
+      case Operator::activation: {
         const int in = source(), out = target();
         same_shape(in, out, "an activation");
         return {{in}, out, ActivationOp{activation(value(in).channels)}};
       }
-      case kAdd: {
+      case Operator::add: {
         const int a = source(), b = source(), out = target();
         same_shape(a, b, "an addition");
         same_shape(a, out, "an addition");
         return {{a, b}, out, AddOp{activation(value(a).channels)}};
       }
-      case kMultiply: return multiply();
-      case kAffine: {
+      case Operator::multiply: return multiply();
+      case Operator::affine: {
         const int in = source(), out = target();
         same_shape(in, out, "an affine map");
         const long n = value(in).channels;
@@ -242,9 +201,9 @@ struct Builder {
         op.act = activation((int)n);
         return {{in}, out, op};
       }
-      case kConcat: return concat();
-      case kChannels: return channels();
-      case kFlatten: {
+      case Operator::concat: return concat();
+      case Operator::channels: return channels();
+      case Operator::flatten: {
         const int in = source(), out = target();
         if ((int64_t)value(in).channels * value(in).height * value(in).width != value(out).channels ||
             value(out).height * value(out).width != 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto, helper
 
-from sanp.engine.lowering.program import GateWeights
+from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.onnx.graph import OnnxGraph
 
 

@@ -12,7 +12,8 @@ from functools import cache
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from sanp.engine.lowering.program import IDENTITY, Activation, GateWeights
+from sanp.engine.lowering.activation import IDENTITY, Activation
+from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.shapes import (
     Floats,
     Pair,
