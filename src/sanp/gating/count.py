@@ -10,6 +10,7 @@ from sanp.core.errors import SanpError
 from sanp.core.modules import tensors_in
 from sanp.gating.cost import CostModel
 from sanp.gating.sites import find_sites
+from sanp.tracing.graph import ConvolutionCall
 from sanp.tracing.topology import build_topology
 from sanp.tracing.tracer import Trace, Value, trace
 
@@ -53,7 +54,7 @@ def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
 
 def _one_by_one(seen: Trace) -> bool:
     """The first convolution reads one row of several."""
-    read = (node.args[0] for node in seen.nodes if node.op == "convolution")
+    read = (ConvolutionCall.of(node).input for node in seen.nodes if node.op == "convolution")
     first = next((value for value in read if isinstance(value, Value)), None)
     shape = seen.shapes[seen.inputs[0].index]
     return first is not None and len(shape) > 1 and shape[0] > 1 == seen.shapes[first.index][0]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from sanp.tracing.graph import ConvolutionCall
 from sanp.tracing.masks import LIVE, ZERO, Columns
 from sanp.tracing.moves import move, written
 from sanp.tracing.operator_call import Step, joined_along
@@ -39,7 +40,7 @@ class Propagation:
         self.columns = Columns()
         self.unknown: dict[str, int] = {}
         self._of: dict[Value, Tensor] = {}
-        convolutions = (node.args[0] for node in trace.nodes if node.op == "convolution")
+        convolutions = (ConvolutionCall.of(node).input for node in trace.nodes if node.op == "convolution")
         first = next((value for value in convolutions if isinstance(value, Value)), trace.inputs[0])
         self.samples = trace.shapes[first.index][0]
         self._rows: dict[Value, Rows] = {value: self._as_batch(value) for value in trace.inputs}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sanp.tracing.graph import WRITTEN
+from sanp.tracing.graph import WRITTEN, ConvolutionCall
 from sanp.tracing.masks import LIVE, ZERO
 from sanp.tracing.moves import move, written
 from sanp.tracing.operator_call import Step, joined_along
@@ -203,8 +203,9 @@ def _unpatches(step: Step) -> Any:
 
 def _depthwise(step: Step) -> Any:
     """A convolution makes something of nothing, except one without a bias that reads each channel by itself."""
-    columns, groups = step.of(step.node.args[0]), step.node.args[8]
-    if groups == 1 or columns.shape[1] != groups or step.node.args[2] is not None:
+    conv = ConvolutionCall.of(step.node)
+    columns, groups = step.of(conv.input), conv.groups
+    if groups == 1 or columns.shape[1] != groups or conv.bias is not None:
         return None
     channels = joined_along(columns, list(range(2, columns.dim())))
     return None if channels is None else _over_map(channels.repeat_interleave(step.shape[1] // groups, 1), step.shape)

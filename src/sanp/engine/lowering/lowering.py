@@ -16,6 +16,7 @@ from sanp.engine.lowering.shapes import Floats, Shape, Window
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.spm.gated_conv import FollowingConv, GatedConv
+from sanp.tracing.graph import ConvolutionCall
 from sanp.tracing.tracer import Node, Trace, Value
 
 if TYPE_CHECKING:
@@ -204,11 +205,11 @@ class Lowering:
         if module.norm_outside:
             raise Unsupported("a gate that waits for a batch norm outside its module")
         convolutions = [node for node in unit.nodes if node.op == "convolution"]
-        if len(convolutions) != 1 or convolutions[0].args[0] != unit.inputs[0]:
+        if len(convolutions) != 1 or (call := ConvolutionCall.of(convolutions[0])).input != unit.inputs[0]:
             raise Unsupported("a gated module that is not one convolution of its input")
         conv = self.convolution(convolutions[0])
         if module.norm is not None:
-            scale, shift = affine_of(module.norm, convolutions[0].args[1].shape)
+            scale, shift = affine_of(module.norm, call.weight.shape)
             rows = scale.reshape(-1, *(1,) * (conv.weight.ndim - 1))
             conv = replace(conv, weight=conv.weight * rows, bias=conv.bias * scale + shift)
         if isinstance(module, GatedConv):
@@ -222,12 +223,13 @@ class Lowering:
 
     def convolution(self, node: Node) -> Pending:
         """A convolution as the library wants it."""
-        x, weight, bias, stride, padding, dilation, transposed, _, groups = node.args[:9]
-        if not isinstance(weight, Tensor) or isinstance(bias, Value) or transposed:
+        call = ConvolutionCall.of(node)
+        weight, bias = call.weight, call.bias
+        if not isinstance(weight, Tensor) or isinstance(bias, Value) or call.transposed:
             raise Unsupported("a transposed convolution, or one whose weights depend on the input")
         if weight.dim() not in (3, 4) or weight.dtype != torch.float32:
             raise Unsupported(f"a convolution over {weight.dim() - 2} dimensions in {weight.dtype}")
-        pairs = [_pair(given) for given in (stride, padding, dilation)]
+        pairs = [_pair(given) for given in (call.stride, call.padding, call.dilation)]
         kernel = floats(weight) if weight.dim() == 4 else floats(weight)[:, :, None]
         if weight.dim() == 3:
             pairs = [(1, pairs[0][1]), (0, pairs[1][1]), (1, pairs[2][1])]
@@ -236,7 +238,7 @@ class Lowering:
         window = Window(kernel=kernel.shape[2:], stride=pairs[0], padding=pairs[1], dilation=pairs[2])
         shift = np.zeros(len(kernel), np.float32) if bias is None else floats(bias)
         path = self.trace.calls[node.call].path
-        return Pending(path.removesuffix(".conv"), self.native(x), kernel, shift, window, groups)
+        return Pending(path.removesuffix(".conv"), self.native(call.input), kernel, shift, window, call.groups)
 
 
 Rule = Callable[[Lowering, Node], None]
