@@ -9,8 +9,8 @@ from torch import Tensor
 
 from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.gate_weights import floats
-from sanp.engine.lowering.lowering import Lowering, Rule, _pair, sample_shape
-from sanp.engine.lowering.shapes import Floats, Window
+from sanp.engine.lowering.lowering import Lowering, Rule
+from sanp.engine.lowering.shapes import Floats, Window, pair, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.tracer import Node, Value
 
@@ -138,10 +138,10 @@ def _divide(low: Lowering, node: Node) -> None:
 def _max_pool(low: Lowering, node: Node) -> None:
     x, kernel = node.args[:2]
     window = Window(
-        kernel=_pair(kernel),
-        stride=_pair(_argument(node, 2, "stride", None) or kernel),
-        padding=_pair(_argument(node, 3, "padding", 0)),
-        dilation=_pair(_argument(node, 4, "dilation", 1)),
+        kernel=pair(kernel),
+        stride=pair(_argument(node, 2, "stride", None) or kernel),
+        padding=pair(_argument(node, 3, "padding", 0)),
+        dilation=pair(_argument(node, 4, "dilation", 1)),
     )
     _, *size = sample_shape(low.shape(node.outputs[0]))  # type: ignore[arg-type]
     low.define(node.outputs[0], low.writer.pool(low.native(x), window, (size[0], size[1])))
@@ -150,9 +150,9 @@ def _max_pool(low: Lowering, node: Node) -> None:
 def _average_pool(low: Lowering, node: Node) -> None:
     x, kernel = node.args[:2]
     window = Window(
-        kernel=_pair(kernel),
-        stride=_pair(_argument(node, 2, "stride", None) or kernel),
-        padding=_pair(_argument(node, 3, "padding", 0)),
+        kernel=pair(kernel),
+        stride=pair(_argument(node, 2, "stride", None) or kernel),
+        padding=pair(_argument(node, 3, "padding", 0)),
     )
     ones = torch.ones(1, 1, *low.shape(x)[2:])
     options = {"count_include_pad": _argument(node, 5, "count_include_pad", True)}

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.gate_weights import floats, gate_weights
 from sanp.engine.lowering.program import ProgramWriter
-from sanp.engine.lowering.shapes import Floats, Shape, Window
+from sanp.engine.lowering.shapes import Floats, Shape, Window, pair, sample_shape
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.spm.gated_conv import FollowingConv, GatedConv
@@ -49,20 +49,19 @@ class Pending:
     residual: int = -1
 
 
-def sample_shape(shape: torch.Size) -> Shape:
-    """(C, H, W) of one sample of a traced value: a sequence is a map of one row, a vector a map of one pixel."""
-    if not 2 <= len(shape) <= 4:
-        raise Unsupported(f"a value of {len(shape)} dimensions")
-    channels, height, width = (*shape[1:], 1, 1)[:3] if len(shape) != 3 else (shape[1], 1, shape[2])
-    return channels, height, width
-
-
 class Lowering:
-    """Writes one native program from consecutive units. ``kept`` are the values that something else reads."""
+    """Writes one program from consecutive units of a trace.
 
-    def __init__(self, trace: Trace, writer: Writer, kept: set[Value], readers: Mapping[Value, int]) -> None:
+    ``rules`` are by name of the aten operator. ``kept`` are the values that something outside of the program reads,
+    ``readers`` says how many of the units read each value.
+    """
+
+    def __init__(
+        self, trace: Trace, writer: Writer, rules: Mapping[str, "Rule"], kept: set[Value], readers: Mapping[Value, int]
+    ) -> None:
         self.trace = trace
         self.writer = writer
+        self._rules = rules
         self.inputs: list[Value] = []
         self.origin: list[str] = []
         """for every operator of the program, the unit it came from"""
@@ -88,9 +87,7 @@ class Lowering:
         self.origin += [name] * (len(self.writer.operators) - len(self.origin))
 
     def _rule(self, node: Node) -> "Rule":
-        from sanp.engine.lowering.aten_rules import RULES
-
-        rule = RULES.get(node.op) or RULES.get(node.op.removesuffix("_"))
+        rule = self._rules.get(node.op) or self._rules.get(node.op.removesuffix("_"))
         if rule is None:
             raise Unsupported(f"operator {node.op} is not known to the native part")
         return rule
@@ -229,7 +226,7 @@ class Lowering:
             raise Unsupported("a transposed convolution, or one whose weights depend on the input")
         if weight.dim() not in (3, 4) or weight.dtype != torch.float32:
             raise Unsupported(f"a convolution over {weight.dim() - 2} dimensions in {weight.dtype}")
-        pairs = [_pair(given) for given in (call.stride, call.padding, call.dilation)]
+        pairs = [pair(given) for given in (call.stride, call.padding, call.dilation)]
         kernel = floats(weight) if weight.dim() == 4 else floats(weight)[:, :, None]
         if weight.dim() == 3:
             pairs = [(1, pairs[0][1]), (0, pairs[1][1]), (1, pairs[2][1])]
@@ -242,6 +239,7 @@ class Lowering:
 
 
 Rule = Callable[[Lowering, Node], None]
+"""writes one operator of a trace; raises :class:`Unsupported` for one that the program's operators cannot express"""
 
 
 def affine_of(norm: nn.Module, weight: torch.Size) -> tuple[Floats, Floats]:
@@ -254,8 +252,3 @@ def affine_of(norm: nn.Module, weight: torch.Size) -> tuple[Floats, Floats]:
         shift = exact(probe).reshape(-1)
         scale = exact(probe + 1).reshape(-1) - shift
     return floats(scale), floats(shift)
-
-
-def _pair(given: Any) -> tuple[int, int]:
-    numbers = [given] if isinstance(given, int) else list(given)
-    return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])

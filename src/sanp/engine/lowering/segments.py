@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sanp.engine.lowering.aten_rules import MOVES
+from sanp.engine.lowering.aten_rules import MOVES, RULES
 from sanp.engine.lowering.lowering import Lowering, Writer
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.units import Unit, units_of
@@ -78,7 +78,7 @@ def _segments(trace: Trace, units: Sequence[Unit], reasons: Mapping[int, str]) -
 def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
     """The native program of a segment; :class:`Obstacle` names the unit that stands in the way."""
     readers = Counter(value for unit in segment.units for value in unit.inputs)
-    lowering = Lowering(trace, writer, set(segment.outputs), readers)
+    lowering = Lowering(trace, writer, RULES, set(segment.outputs), readers)
     for unit in segment.units:
         try:
             lowering.add(unit)
@@ -102,7 +102,7 @@ def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
     if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.op in MOVES):
         return None
     try:
-        Lowering(trace, writer, set(unit.outputs), {}).add(unit)
+        Lowering(trace, writer, RULES, set(unit.outputs), {}).add(unit)
     except Unsupported as reason:
         return str(reason)
     return None

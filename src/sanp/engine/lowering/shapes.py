@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from sanp.engine.lowering.unsupported import Unsupported
 
 Floats = NDArray[np.float32]
 Pair = tuple[int, int]
@@ -29,6 +32,20 @@ class Window:
         extent = zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         height, width = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in extent)
         return height, width
+
+
+def pair(given: int | Sequence[int]) -> Pair:
+    """(height, width) of a setting that torch takes as one number for both, as a list of one, or as a list of two."""
+    numbers = [given] if isinstance(given, int) else list(given)
+    return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+def sample_shape(shape: torch.Size) -> Shape:
+    """(C, H, W) of one sample of a traced value: a sequence is a map of one row, a vector a map of one pixel."""
+    if not 2 <= len(shape) <= 4:
+        raise Unsupported(f"a value of {len(shape)} dimensions")
+    channels, height, width = (*shape[1:], 1, 1)[:3] if len(shape) != 3 else (shape[1], 1, shape[2])
+    return channels, height, width
 
 
 def convolved(x: Shape, weight: Floats, bias: Floats, window: Window, groups: int) -> Shape:
