@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, Union
 
 import numpy as np
 import torch
@@ -11,19 +10,13 @@ from torch import Tensor, nn
 
 from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.gate_weights import floats, gate_weights
-from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Floats, Shape, Window, pair, sample_shape
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
+from sanp.engine.lowering.writer import Writer
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.tracing.graph import ConvolutionCall
 from sanp.tracing.tracer import Node, Trace, Value
-
-if TYPE_CHECKING:
-    from sanp.engine.onnx.writer import OnnxWriter
-
-Writer: TypeAlias = Union[ProgramWriter, "OnnxWriter"]
-"""what programs are written with: the native library's, or ONNX's"""
 
 
 @dataclass(frozen=True)

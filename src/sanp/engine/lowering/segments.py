@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sanp.engine.lowering.aten_rules import MOVES, RULES
-from sanp.engine.lowering.lowering import Lowering, Writer
+from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.units import Unit, units_of
 from sanp.engine.lowering.unsupported import Unsupported
+from sanp.engine.lowering.writer import Writer
 from sanp.spm.gated_conv import FollowingConv
 from sanp.tracing.tracer import Node, Trace, Value
 

@@ -1,8 +1,7 @@
 """Writes the body of an ONNX graph for one image, in which a pruned channel is never computed: weights are gathered.
 
-It has the methods of :class:`ProgramWriter`, so the same lowering drives both. A value is a tensor (1, n, H, W) of its
-live channels and the list of their numbers, or all channels and no list; then a mask may say which of them are live,
-for a depthwise convolution adds its shift to no other.
+A value is a tensor (1, n, H, W) of its live channels and the list of their numbers, or all channels and no list; then
+a mask may say which of them are live, for a depthwise convolution adds its shift to no other.
 """
 
 from collections.abc import Callable, Sequence
@@ -119,10 +118,10 @@ class OnnxWriter:
             made = self.add(made, residual)
         return made if act.kind == "none" else self.activation(made, act)
 
-    def gate(self, x: int, g: GateWeights) -> int:
+    def gate(self, x: int, weights: GateWeights) -> int:
         """Saliency, decision, and the list of open channels; gives the gate's number."""
         source = self._values[x]
-        self._gates.append(decide(self._graph, source.tensor, source.index, g))
+        self._gates.append(decide(self._graph, source.tensor, source.index, weights))
         return len(self._gates) - 1
 
     def linear(self, x: int, weight: Floats, bias: Floats, act: Activation = IDENTITY) -> int:
