@@ -4,14 +4,17 @@ A file that cannot be read or written is as good as none: the algorithms are mea
 file, so readers never see half of one; of two writers at a time one may be forgotten, and measures again.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from sanp.core.errors import SanpError
+from sanp.core.files import write_atomically
 
 _MOST = 20_000
 """entries that a file keeps, the newest"""
@@ -38,18 +41,8 @@ def add(library: Path, measured: Mapping[str, int]) -> None:
     choices = {**read(library), **measured}
     kept = dict(list(choices.items())[-_MOST:])
     content = json.dumps({"processor": processor(), "choices": kept})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(content)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError:
-        return
+    with contextlib.suppress(SanpError):  # a folder that cannot be written costs time, not the compilation
+        write_atomically(path, lambda temporary: Path(temporary).write_text(content, encoding="utf-8"))
 
 
 def cache_file(library: Path) -> Path | None:
