@@ -1,5 +1,7 @@
 // The table of kernels of one instruction set; the files kernels_*.cpp compile this with different flags.
-#include "gate.hpp"
+#pragma once
+#include "kernels/lanes.hpp"
+#include "kernels/gate.hpp"
 
 namespace SANP_NAMESPACE {
 

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "kernels/schemes.hpp"
 #include "program.hpp"
-#include "schemes.hpp"
 #include "team.hpp"
 #include "workspace.hpp"
 

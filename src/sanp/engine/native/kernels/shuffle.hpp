@@ -1,4 +1,5 @@
 // Vectors whose elements are sorted by phase, and phases that are put together again: for strides and for tiles.
+#pragma once
 #include "vec.hpp"
 
 namespace SANP_NAMESPACE {

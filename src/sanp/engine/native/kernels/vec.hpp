@@ -1,9 +1,10 @@
 // One vector of SANP_LANES floats, by the compiler's vector extensions, and the mathematics of the activations on it.
+#pragma once
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
-#include "layout.hpp"
+#include "../layout.hpp"
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)

@@ -1,4 +1,6 @@
 // Tiles for Winograd's schemes: where they lie, their frequencies, and pixels from their sums. Lanes are tiles.
+#pragma once
+#include "../../../training/winograd/native/transforms.hpp"
 #include "direct.hpp"
 #include "schemes.hpp"
 
@@ -15,23 +17,8 @@ static inline void gather(Winograd2, const vf (&m)[4], vf (&o)[2]) {
   o[1] = m[1] - m[2] - m[3];
 }
 
-static inline void transform(Winograd4, const vf (&d)[6], vf (&o)[6]) {
-  const vf a = d[4] - 4.f * d[2], b = d[3] - 4.f * d[1];
-  const vf c = d[4] - d[2], e = 2.f * (d[3] - d[1]);
-  o[0] = 4.f * d[0] - 5.f * d[2] + d[4];
-  o[1] = a + b;
-  o[2] = a - b;
-  o[3] = c + e;
-  o[4] = c - e;
-  o[5] = 4.f * d[1] - 5.f * d[3] + d[5];
-}
-static inline void gather(Winograd4, const vf (&m)[6], vf (&o)[4]) {
-  const vf a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
-  o[0] = m[0] + a + c;
-  o[1] = b + 2.f * e;
-  o[2] = a + 4.f * c;
-  o[3] = b + 8.f * e + m[5];
-}
+static inline void transform(Winograd4, const vf (&d)[6], vf (&o)[6]) { sanp_f4::transform_input(d, o); }
+static inline void gather(Winograd4, const vf (&m)[6], vf (&o)[4]) { sanp_f4::transform_output(m, o); }
 
 static inline void transform(Strided2, const vf (&d)[5], vf (&o)[5]) {
   o[0] = d[0] - d[2];

@@ -1,5 +1,6 @@
 // F(2x2, 3x3) for maps of few tiles: the sixteen frequencies of one tile are the lanes. A weight is a cache line of
 // frequencies, so what is not read is not fetched either, and a block of weights serves every sample of a chunk.
+#pragma once
 #include "winograd.hpp"
 
 namespace SANP_NAMESPACE {

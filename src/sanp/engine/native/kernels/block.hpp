@@ -1,5 +1,6 @@
 // The register block: T output channels by P vectors of pixels, summed over the live input channels and the taps.
 // A weight is read where it lies, at [out][in], and multiplied with whole vectors of pixels.
+#pragma once
 #include "expand.hpp"
 
 namespace SANP_NAMESPACE {

@@ -1,4 +1,5 @@
 // The Saliency-and-Pruning Module (PAPER 3.2, eq. 3 and 4) and fully connected layers: lanes are outputs here.
+#pragma once
 #include "pointwise.hpp"
 
 namespace SANP_NAMESPACE {

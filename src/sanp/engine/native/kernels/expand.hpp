@@ -1,5 +1,6 @@
 // Tap-ready copies: a plane is written once for every column of the window, its rows sorted by their phase under the
 // stride, so that every tap of every output pixel is a plain load at one distance from the pixel's own number.
+#pragma once
 #include "shuffle.hpp"
 
 namespace SANP_NAMESPACE {

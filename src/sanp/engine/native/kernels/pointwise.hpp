@@ -1,5 +1,6 @@
 // What is done to one plane at a time: activations, sums, products, pooling.
-#include "lanes.hpp"
+#pragma once
+#include "expand.hpp"
 
 namespace SANP_NAMESPACE {
 

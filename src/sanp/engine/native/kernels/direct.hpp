@@ -1,4 +1,5 @@
 // Direct convolution of the live channels: any kernel, stride, padding, dilation and number of groups.
+#pragma once
 #include "block.hpp"
 
 namespace SANP_NAMESPACE {

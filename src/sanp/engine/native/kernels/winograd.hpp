@@ -1,5 +1,6 @@
 // Winograd's schemes on the live channels: each frequency is a product of plain weights with vectors of tiles, in the same
 // register block as direct.
+#pragma once
 #include "tiles.hpp"
 
 namespace SANP_NAMESPACE {

@@ -3,7 +3,7 @@
 // are added up, over channels and over the taps of each of S sums, and the sums become M outputs. In two dimensions all
 // of these are squared.
 #pragma once
-#include "layout.hpp"
+#include "../layout.hpp"
 
 namespace sanp {
 
