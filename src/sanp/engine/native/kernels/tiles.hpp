@@ -1,6 +1,7 @@
 // Tiles for Winograd's schemes: where they lie, their frequencies, and pixels from their sums. Lanes are tiles.
 #pragma once
 #include "../../../training/winograd/native/transforms.hpp"
+#include "columns.hpp"
 #include "direct.hpp"
 #include "schemes.hpp"
 
