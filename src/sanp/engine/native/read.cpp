@@ -157,59 +157,73 @@ struct Builder {
     return {{a, b}, out, MultiplyOp{}};
   }
 
+  Op input() {
+    const int out = target();
+    p.inputs.push_back(out);
+    return {{}, out, InputOp{(int)p.inputs.size() - 1}};
+  }
+
+  Op output() {
+    const int in = source();
+    p.outputs.push_back(in);
+    return {{in}, -1, OutputOp{(int)p.outputs.size() - 1}};
+  }
+
+  Op adaptive() {
+    const int in = source(), out = target();
+    if (value(in).channels != value(out).channels) fail("pooling keeps the number of channels");
+    return {{in}, out, AdaptiveOp{r.flag()}};
+  }
+
+  Op activate() {
+    const int in = source(), out = target();
+    same_shape(in, out, "an activation");
+    return {{in}, out, ActivationOp{activation(value(in).channels)}};
+  }
+
+  Op add() {
+    const int a = source(), b = source(), out = target();
+    same_shape(a, b, "an addition");
+    same_shape(a, out, "an addition");
+    return {{a, b}, out, AddOp{activation(value(a).channels)}};
+  }
+
+  Op affine() {
+    const int in = source(), out = target();
+    same_shape(in, out, "an affine map");
+    const long n = value(in).channels;
+    AffineOp op{};
+    op.scale = keep(p, r.floats(n), n);
+    op.shift = keep(p, r.floats(n), n);
+    op.fills = r.flag();
+    op.act = activation((int)n);
+    return {{in}, out, op};
+  }
+
+  Op flatten() {
+    const int in = source(), out = target();
+    if ((int64_t)value(in).channels * value(in).height * value(in).width != value(out).channels ||
+        value(out).height * value(out).width != 1)
+      fail("flattening gives one number for every element");
+    return {{in}, out, FlattenOp{}};
+  }
+
   Op next() {
     switch ((Operator)r.number()) {
-      case Operator::input: {
-        const int out = target();
-        p.inputs.push_back(out);
-        return {{}, out, InputOp{(int)p.inputs.size() - 1}};
-      }
-      case Operator::output: {
-        const int in = source();
-        p.outputs.push_back(in);
-        return {{in}, -1, OutputOp{(int)p.outputs.size() - 1}};
-      }
+      case Operator::input: return input();
+      case Operator::output: return output();
       case Operator::conv: return conv();
       case Operator::gate: return gate();
       case Operator::linear: return linear();
       case Operator::pool: return pool();
-      case Operator::adaptive: {
-        const int in = source(), out = target();
-        if (value(in).channels != value(out).channels) fail("pooling keeps the number of channels");
-        return {{in}, out, AdaptiveOp{r.flag()}};
-      }
-      case Operator::activation: {
-        const int in = source(), out = target();
-        same_shape(in, out, "an activation");
-        return {{in}, out, ActivationOp{activation(value(in).channels)}};
-      }
-      case Operator::add: {
-        const int a = source(), b = source(), out = target();
-        same_shape(a, b, "an addition");
-        same_shape(a, out, "an addition");
-        return {{a, b}, out, AddOp{activation(value(a).channels)}};
-      }
+      case Operator::adaptive: return adaptive();
+      case Operator::activation: return activate();
+      case Operator::add: return add();
       case Operator::multiply: return multiply();
-      case Operator::affine: {
-        const int in = source(), out = target();
-        same_shape(in, out, "an affine map");
-        const long n = value(in).channels;
-        AffineOp op{};
-        op.scale = keep(p, r.floats(n), n);
-        op.shift = keep(p, r.floats(n), n);
-        op.fills = r.flag();
-        op.act = activation((int)n);
-        return {{in}, out, op};
-      }
+      case Operator::affine: return affine();
       case Operator::concat: return concat();
       case Operator::channels: return channels();
-      case Operator::flatten: {
-        const int in = source(), out = target();
-        if ((int64_t)value(in).channels * value(in).height * value(in).width != value(out).channels ||
-            value(out).height * value(out).width != 1)
-          fail("flattening gives one number for every element");
-        return {{in}, out, FlattenOp{}};
-      }
+      case Operator::flatten: return flatten();
       default: fail("it has an operator that does not exist");
     }
   }
