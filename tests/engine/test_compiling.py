@@ -108,7 +108,9 @@ def test_all_channels_open_and_one_channel_open(threshold: float) -> None:
     gated = gated_network(trained_like(make(), shape), x)
     for layer in gated.layers.values():
         layer.spm.threshold.fill_(threshold)
-    assert_same(compile(gated, x), gated, x)
+    fast = compile(gated, x)
+    assert fast.plan.native
+    assert_same(fast, gated, x)
 
 
 def test_nan_and_infinity_pass_through_as_in_torch() -> None:
@@ -117,6 +119,7 @@ def test_nan_and_infinity_pass_through_as_in_torch() -> None:
     x = torch.randn(5, *shape)
     gated = gated_network(trained_like(make(), shape), x)
     fast = compile(gated, x)
+    assert fast.plan.native
     x[1, 0, 3, 3], x[3, 2, 0, 0] = torch.nan, torch.inf
     (given,), (expected,) = outputs(fast, x), outputs(gated, x)
     assert torch.equal(given.isfinite().all(1), torch.tensor([True, False, True, False, True]))
@@ -135,6 +138,7 @@ def test_weights_that_are_not_finite_run_in_torch() -> None:
 def test_numpy_in_numpy_out() -> None:
     net = nn.Conv2d(2, 3, 3).eval()
     fast = compile(net, torch.zeros(1, 2, 6, 6))
+    assert fast.plan.native
     y = fast(np.ones((2, 2, 6, 6), np.float32)[:, :, ::-1])
     assert isinstance(y, np.ndarray)
     assert y.shape == (2, 3, 4, 4)
@@ -144,12 +148,14 @@ def test_later_changes_of_the_network_do_not_reach_the_engine() -> None:
     net = nn.Conv2d(1, 1, 1, bias=False).eval()
     net.weight.data.fill_(2)
     fast = compile(net, torch.zeros(1, 1, 2, 2))
+    assert fast.plan.native
     net.weight.data.fill_(5)
     assert fast(torch.ones(1, 1, 2, 2)).unique().tolist() == [2]
 
 
 def test_an_empty_batch_gives_an_empty_batch() -> None:
     fast = compile(nn.Conv2d(1, 4, 1), torch.zeros(1, 1, 2, 2))
+    assert fast.plan.native
     assert fast(torch.zeros(0, 1, 2, 2)).shape == (0, 4, 2, 2)
 
 
@@ -158,6 +164,7 @@ def test_concurrent_calls_give_what_calls_one_after_the_other_give() -> None:
     torch.manual_seed(0)
     x = torch.randn(6, *shape)
     fast = compile(gated_network(trained_like(make(), shape), x), x, threads=2)
+    assert fast.plan.native
     batches = [x[:1], x[1:3], x[3:]]
     expected = [fast(batch) for batch in batches]
     wrong: list[int] = []
@@ -184,13 +191,13 @@ if child == 0:
     same = torch.equal(fast(x), before)
     fast.__dict__.clear()
     os._exit(0 if same else 1)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), torch.equal(fast(x), before))
+print(fast.plan.native, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), torch.equal(fast(x), before))
 """
 
 
 def test_a_forked_process_has_threads_of_its_own() -> None:
     ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120, check=True)
-    assert ran.stdout.split() == ["0", "True"]
+    assert ran.stdout.split() == ["True", "0", "True"]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +263,7 @@ def test_a_linear_layer_over_positions_is_right_for_any_batch() -> None:
 
     network = Mixer().eval()
     fast = compile(network, torch.randn(1, 3, 7, 7))
+    assert [row.layer for row in fast.plan if row.where == "native"] == ["conv"]
     for batch in (1, 2, 5):
         assert_same(fast, network, torch.randn(batch, 3, 7, 7))
 
@@ -272,4 +280,9 @@ def test_mixing_samples_runs_in_torch() -> None:
 
     network = Mixed().eval()
     x = torch.randn(3, 1, 6, 6)
-    assert_same(compile(network, x), network, x)
+    fast = compile(network, x)
+    assert [(row.layer, row.where) for row in fast.plan] == [
+        ("conv", "native"), ("forward: flip", "torch"), ("forward: sub", "torch")
+    ]  # fmt: skip
+    assert fast.plan.rows[1].why == "flip mixes the samples of a batch"
+    assert_same(fast, network, x)
