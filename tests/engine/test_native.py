@@ -1,4 +1,4 @@
-"""The native library against a plain twin: random programs on every instruction set, and what it refuses."""
+"""The native library against double precision: random programs on every instruction set, and what it refuses."""
 
 import ctypes
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What strangers do in networks that an engine or a file could get wrong in silence: each gave wrong numbers once."""
+"""Networks that a compiled engine or an exported file once got wrong without saying so."""
 
 from collections.abc import Callable
 from pathlib import Path

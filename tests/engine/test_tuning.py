@@ -1,4 +1,4 @@
-"""What was tuned is kept on disk, and a damaged file costs only time."""
+"""Choices of algorithms are kept on disk, and a damaged file costs only time."""
 
 import json
 import threading

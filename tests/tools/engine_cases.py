@@ -32,7 +32,7 @@ def random_case(seed: int) -> Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How far a program was from its twin."""
+    """How far a program's output was from double precision."""
 
     difference: float
     """of the largest number on the way"""

@@ -3,15 +3,15 @@
 import torch
 from torch import nn
 
+from sanp.tracing import tracer
 from sanp.tracing.graph import ConvolutionCall
-from sanp.tracing.tracer import trace
 
 
 def test_a_traced_convolution_has_its_arguments_by_name() -> None:
-    conv = nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2, dilation=1)
-    traced = trace(conv, torch.zeros(1, 4, 5, 5))
-    call = ConvolutionCall.of(traced.nodes[0])
-    assert call.input == traced.inputs[0]
+    conv = nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2)
+    trace = tracer.trace(conv, torch.zeros(1, 4, 5, 5))
+    call = ConvolutionCall.of(trace.nodes[0])
+    assert call.input == trace.inputs[0]
     assert call.weight is conv.weight
     assert call.bias is conv.bias
     assert (call.stride, call.padding, call.dilation, call.output_padding) == ([2, 2], [1, 1], [1, 1], [1, 1])

@@ -1,7 +1,7 @@
-"""What was measured once, kept in the user's cache folder: one JSON file for each processor and build of the kernels.
+"""Choices of algorithms on disk: one JSON file for each processor and build of the library, in the user's cache folder.
 
-A file that cannot be read or written is as good as none: the algorithms are measured again. Writers replace the whole
-file, so readers never see half of one; of two writers at a time one may be forgotten, and measures again.
+Where a file cannot be read or written, the algorithms are measured again. Writers replace the whole file, so readers
+never see half of one; of two writers at a time the choices of one may be lost, and are measured again.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _MOST = 20_000
 
 
 def read(library: Path) -> dict[str, int]:
-    """The remembered choices, by what was measured; none if there is no sound file."""
+    """The numbers of the chosen algorithms, by key; none if there is no sound file."""
     path = cache_file(library)
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
@@ -34,7 +34,7 @@ def read(library: Path) -> dict[str, int]:
 
 
 def add(library: Path, measured: Mapping[str, int]) -> None:
-    """Adds choices to the file, beside what others have added since it was read."""
+    """Adds choices to the file, and keeps those that others have added since it was last read."""
     path = cache_file(library)
     if path is None or not measured:
         return
@@ -46,7 +46,7 @@ def add(library: Path, measured: Mapping[str, int]) -> None:
 
 
 def cache_file(library: Path) -> Path | None:
-    """Where choices are kept; SANP_TUNING may name another folder, or be ``off``."""
+    """The file for this processor and library; SANP_TUNING may name another folder, or be ``off`` (None)."""
     named = os.environ.get("SANP_TUNING")
     if named == "off":
         return None
@@ -62,7 +62,7 @@ def cache_file(library: Path) -> Path | None:
 
 @functools.cache
 def processor() -> str:
-    """The processor's name."""
+    """The processor's name, family, model and stepping."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -75,4 +75,5 @@ def processor() -> str:
 
 @functools.cache
 def _build(library: str) -> str:
+    """What tells one build of the library from another."""
     return hashlib.sha256(Path(library).read_bytes()).hexdigest()

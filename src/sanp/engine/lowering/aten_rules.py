@@ -1,4 +1,7 @@
-"""One rule for each aten operator that the native part knows."""
+"""One rule for each aten operator that a program can express.
+
+A rule is given a lowering and a node; it defines the node's output there, or raises :class:`Unsupported`.
+"""
 
 import functools
 from typing import Any
@@ -16,6 +19,7 @@ from sanp.tracing.tracer import Node, Value
 
 
 def _argument(node: Node, position: int, name: str, default: Any) -> Any:
+    """An argument that may have been given by position, by name, or not at all."""
     return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
 
 
@@ -81,7 +85,7 @@ def _prelu(low: Lowering, node: Node) -> None:
 
 
 def _by_channel(low: Lowering, value: Value, constant: Any) -> Floats:
-    """A number or a tensor of one number a channel, spread over the channels."""
+    """A number, or a tensor of one number for each channel, as an array of one number for each channel."""
     channels, dims = low.shape(value)[1], len(low.shape(value))
     if isinstance(constant, int | float):
         return np.full(channels, constant, np.float32)
@@ -203,6 +207,7 @@ def _move(low: Lowering, node: Node) -> None:
     low.move(node)
 
 
+# Operators that only move numbers about: the lowering runs them on the numbers of the elements.
 MOVES = (
     "view _unsafe_view reshape permute transpose slice select split split_with_sizes chunk squeeze unsqueeze flip "
     "index_select narrow pixel_unshuffle channel_shuffle native_channel_shuffle unflatten clone detach alias "

@@ -1,4 +1,4 @@
-"""A Saliency-and-Pruning Module as numbers for the native library: the standardisation folds into W1."""
+"""A Saliency-and-Pruning Module as arrays: its standardisation is folded into the first matrix."""
 
 import math
 from dataclasses import dataclass
@@ -18,18 +18,28 @@ from sanp.spm.saliency import PredictedSaliency, Standardize, StaticSaliency
 
 @dataclass(frozen=True, kw_only=True)
 class GateWeights:
-    """A Saliency-and-Pruning Module as the library wants it: s = W2 relu(W1 d + b1) + b2, open where s > threshold."""
+    """A gate: saliency s = W2 relu(W1 d + b1) + b2 of the descriptor d, and a channel is open where s > threshold."""
 
-    w1: Floats  # (hidden, C_in); no rows for a constant saliency
+    w1: Floats
+    """(hidden, C_in); no rows for a constant saliency"""
     b1: Floats
-    w2: Floats  # (C_out, hidden)
+    """(hidden,)"""
+    w2: Floats
+    """(C_out, hidden)"""
     b2: Floats
+    """(C_out,)"""
     threshold: Floats
+    """(C_out,)"""
     group: int = 1
+    """neighbouring channels that are decided together, by the mean of s - threshold"""
     top: int = 0
+    """if positive, so many groups with the largest s - threshold are open, and no others"""
     scales: bool = True
+    """open channels are multiplied by their saliency"""
     absolute: bool = False
-    most: float = math.inf  # features are multiplied by no more than this
+    """d is the mean of |x| instead of x over the map"""
+    most: float = math.inf
+    """open channels are multiplied by no more than this"""
 
 
 def floats(tensor: Tensor) -> Floats:
@@ -39,7 +49,7 @@ def floats(tensor: Tensor) -> Floats:
 
 
 def gate_weights(spm: SPM) -> GateWeights:
-    """What the library needs to decide as ``spm`` does in evaluation."""
+    """The arrays of a gate that decides as ``spm`` does in evaluation."""
     if type(spm) is not SPM:
         raise Unsupported(f"the gate {type(spm).__name__}")
     channels, w1, b1, w2, b2 = _saliency(spm.saliency)

@@ -1,4 +1,8 @@
-"""Units of a trace become operators of a native program; operators that only move numbers are followed by index."""
+"""Writes the units of a trace as operators of a program.
+
+A convolution is written only when something reads it, for an addition or activation that follows becomes part of it.
+Operators that only move numbers are run on the numbers of the elements, so that no rule need know what they mean.
+"""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -21,17 +25,24 @@ from sanp.tracing.tracer import Node, Trace, Value
 
 @dataclass(frozen=True)
 class Moved:
-    """A value whose elements are those of a native value in another order."""
+    """A traced value whose elements are those of a program's value in another order."""
 
     base: int
-    index: Tensor  # the value's shape without the batch: numbers of elements of the base
+    """the program's value"""
+    index: Tensor
+    """numbers of elements of one sample of the base, in the traced value's shape without the batch"""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A convolution that is not written yet: what follows it may still become part of it."""
+    """A convolution that is not written yet: what follows it may still become part of it.
+
+    ``gate`` and ``residual`` are numbers in the program, -1 for none; the fields are the arguments of
+    :meth:`Writer.conv`.
+    """
 
     name: str
+    """path of the module"""
     x: int
     weight: Floats
     bias: Floats
@@ -63,7 +74,7 @@ class Lowering:
         self._of: dict[Value, int | Moved | Pending] = {}
 
     def add(self, unit: Unit) -> None:
-        """Translates a unit; raises :class:`Unsupported`."""
+        """Writes a unit; raises :class:`Unsupported` if no rule can."""
         if isinstance(unit.module, GatedConv | FollowingConv):
             self._gated(unit, unit.module)
         else:
@@ -90,11 +101,11 @@ class Lowering:
         return self.trace.shapes[value.index]
 
     def is_last_reader(self, value: Value) -> bool:
-        """Nothing else reads the value, so that it need not exist by itself."""
+        """Whether one unit alone reads the value, so that it need not exist by itself."""
         return self._readers.get(value, 0) == 1 and value not in self._kept
 
     def native(self, value: Value) -> int:
-        """The value's number in the program: written now if it was waiting, an input if it comes from outside."""
+        """The value's number in the program; what waits to be written is written now, what is unknown is an input."""
         known = self._of.get(value)
         if known is None:
             known = self.writer.input(*sample_shape(self.shape(value)))
@@ -107,7 +118,7 @@ class Lowering:
         return known
 
     def define(self, value: Value | None, made: "int | Moved | Pending") -> None:
-        """Says what a traced value is."""
+        """Says what a traced value is in the program."""
         assert value is not None
         self._of[value] = made
 
@@ -124,7 +135,7 @@ class Lowering:
         return self.writer.activation(self.native(value), act)
 
     def add_values(self, a: Value, b: Value) -> "int | Pending":
-        """a + b; the convolution that comes last takes the other operand in."""
+        """a + b, inside the convolution that makes b or a where that is possible."""
         if a != b and sample_shape(self.shape(a)) == sample_shape(self.shape(b)):
             for host, other in ((b, a), (a, b)):
                 waiting = self.pending(host)
@@ -133,7 +144,7 @@ class Lowering:
         return self.writer.add(self.native(a), self.native(b))
 
     def scale_and_shift(self, value: Value, scale: Floats, shift: Floats, *, fills: bool) -> "int | Pending":
-        """A batch norm or a product with constants, folded into a dense convolution before it."""
+        """scale · value + shift by channel, inside the convolution that makes it where that is dense and waiting."""
         waiting = self.pending(value)
         if waiting is not None and waiting.gate < 0 and not waiting.follows and waiting.residual < 0:
             rows = scale.reshape(-1, *(1,) * (waiting.weight.ndim - 1))
@@ -156,7 +167,7 @@ class Lowering:
         )  # fmt: skip
 
     def _arranged(self, moved: Moved, shape: Shape) -> int:
-        """A moved value written out: a choice of channels, a flattening, or both."""
+        """A moved value as a choice of channels, a flattening, or both."""
         channels, height, width = self.writer.shapes[moved.base]
         index, pixels = moved.index.reshape(shape[0], -1), height * width
         base = moved.base
@@ -173,7 +184,7 @@ class Lowering:
         return self.writer.channels(base, source.tolist())
 
     def move(self, node: Node) -> None:
-        """Runs an operator that only moves numbers on the numbers of elements."""
+        """Runs an operator that only moves numbers on the numbers of the elements of a batch."""
         source = node.inputs()[0]
         known = self._of.get(source)
         moved = known if isinstance(known, Moved) else None
@@ -212,7 +223,7 @@ class Lowering:
         self.define(unit.outputs[0], conv)
 
     def convolution(self, node: Node) -> Pending:
-        """A convolution as the library wants it."""
+        """A traced convolution with constant weights; one over a sequence is one over a map of one row."""
         call = ConvolutionCall.of(node)
         weight, bias = call.weight, call.bias
         if not isinstance(weight, Tensor) or isinstance(bias, Value) or call.transposed:

@@ -68,7 +68,7 @@ class ProgramWriter:
         self.operators: list[Operator] = []
 
     def build(self) -> NativeProgram:
-        """The program, ready to run."""
+        """The program inside the library, ready to run."""
         code, data = self.encoded()
         inputs = [self.shapes[operator.out] for operator in self.operators if isinstance(operator, Input)]
         outputs = [self.shapes[operator.x] for operator in self.operators if isinstance(operator, Output)]
@@ -141,12 +141,12 @@ class ProgramWriter:
         return self._add(combined(self.shapes[a], self.shapes[b]), lambda out: Add(a=a, b=b, out=out, act=act))
 
     def multiply(self, a: int, b: int) -> int:
-        """a · b, with b of the same shape or one number a channel."""
+        """a · b, where b has the same shape or one number for each channel."""
         shape = combined(self.shapes[a], self.shapes[b], by_channel=True)
         return self._add(shape, lambda out: Multiply(a=a, b=b, out=out))
 
     def affine(self, x: int, scale: Floats, shift: Floats, *, fills: bool = True) -> int:
-        """scale · x + shift, one of each a channel; without ``fills`` a pruned channel stays pruned."""
+        """scale · x + shift, with one of each for each channel; without ``fills`` a pruned channel stays pruned."""
         return self._add(
             self.shapes[x],
             lambda out: Affine(x=x, out=out, scale=scale, shift=shift, fills=fills, act=IDENTITY),

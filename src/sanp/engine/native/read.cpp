@@ -1,20 +1,24 @@
-// The only door into a program: every number is checked here, so the kernels need not.
+// Reads a program from numbers and weights. Every number is checked here, so that the kernels need not check any.
 #include "reader.hpp"
 
 namespace sanp {
 namespace {
 
+// Reads one operator after the other; each function reads the fields of the record of its name in
+// lowering/operators.py.
 struct Builder {
   Program& p;
   Reader& r;
   std::vector<char> written;
 
   Value& value(int v) { return p.values[v]; }
+  // A value that has been written.
   int source() {
     const int v = r.within(0, (int64_t)p.values.size() - 1, "a value");
     if (!written[v]) fail("value " + std::to_string(v) + " is read before it is written");
     return v;
   }
+  // A value that has not been written before.
   int target() {
     const int v = r.within(0, (int64_t)p.values.size() - 1, "a value");
     if (written[v]) fail("value " + std::to_string(v) + " is written twice");
@@ -35,6 +39,7 @@ struct Builder {
     if (act.kind == Act::prelu) act.slope = keep(p, r.floats(channels), channels);
     return act;
   }
+  // Without `exact` the last window may reach over the edge, as torch allows it for pooling.
   Window window(const Value& in, const Value& out, bool exact) {
     Window w;
     w.height = in.height, w.width = in.width, w.out_height = out.height, w.out_width = out.width;

@@ -1,4 +1,5 @@
-// The numbers and weights of a program, read one after the other; each number must be one of those that are allowed there.
+// The numbers and weights of a program, read one after the other; each number must be one of those that are allowed
+// there.
 #pragma once
 #include "program.hpp"
 

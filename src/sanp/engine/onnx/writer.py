@@ -1,7 +1,7 @@
-"""Writes the body of an ONNX graph for one image, in which a pruned channel is never computed: weights are gathered.
+"""Writes an ONNX graph for one image in which a pruned channel is never computed, for weights are gathered.
 
-A value is a tensor (1, n, H, W) of its live channels and the list of their numbers, or all channels and no list; then
-a mask may say which of them are live, for a depthwise convolution adds its shift to no other.
+A value is a tensor (1, n, H, W) of its n live channels with the list of their numbers, or a tensor of all channels.
+Of all channels a mask may say which are live, for a depthwise convolution adds its bias to no others.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from sanp.engine.onnx.live import Live, LiveValues, Mask
 
 
 class OnnxWriter:
-    """Collects nodes; each method gives the number of the value that it makes."""
+    """A :class:`Writer` that collects the nodes and constants of an ONNX graph."""
 
     def __init__(self) -> None:
         self.inputs: list[str] = []
@@ -52,11 +52,11 @@ class OnnxWriter:
 
     @property
     def constants(self) -> list[TensorProto]:
-        """What the nodes read beside the image."""
+        """The weights and other constants that the nodes read."""
         return self._graph.constants
 
     def input(self, channels: int, height: int, width: int) -> int:
-        """An image without its batch dimension, which the graph around gives."""
+        """An image without its batch dimension, as the Scan around this graph gives it."""
         name = self._graph.name("image")
         self.inputs.append(name)
         return self._values.keep(
@@ -64,7 +64,7 @@ class OnnxWriter:
         )
 
     def output(self, value: int) -> None:
-        """Marks a value of the result: all channels, without the batch dimension."""
+        """Marks a value that the caller gets: all channels, without the batch dimension."""
         self.outputs.append(self._graph.node("Squeeze", self._values.dense(value), self._graph.ints([0])))
 
     def conv(
@@ -80,7 +80,7 @@ class OnnxWriter:
         gate: int = -1,
         follows: bool = False,
     ) -> int:
-        """A convolution of gathered weights; of all of them where channels stand in groups, which ONNX fixes."""
+        """A convolution with gathered weights; with groups, whose number ONNX fixes, all channels are computed."""
         shape = convolved(self.shapes[x], weight, bias, window, groups)
         source = self._values[x]
         decision = self._gates[gate] if gate >= 0 else None
@@ -111,13 +111,13 @@ class OnnxWriter:
         return made if act.kind == "none" else self.activation(made, act)
 
     def gate(self, x: int, weights: GateWeights) -> int:
-        """Saliency, decision, and the list of open channels; gives the gate's number."""
+        """The saliency, the decision, and the list of open channels; gives the gate's number."""
         source = self._values[x]
         self._gates.append(decide(self._graph, source.tensor, source.index, weights))
         return len(self._gates) - 1
 
     def linear(self, x: int, weight: Floats, bias: Floats, act: Activation = IDENTITY) -> int:
-        """A fully connected layer: the rows of the live inputs."""
+        """A fully connected layer with the weights of the live inputs."""
         source, w = self._values[x], self._graph.floats(weight.T)
         if source.index is not None:
             w = self._graph.node("Gather", w, source.index, axis=0)
@@ -129,7 +129,7 @@ class OnnxWriter:
         return made if act.kind == "none" else self.activation(made, act)
 
     def pool(self, x: int, window: Window, size: Pair, inverse: Floats | None = None) -> int:
-        """Pooling of a map that is padded first, so that windows over the edge mean the same everywhere."""
+        """Pooling of a map that is padded first, so that windows over the edge mean the same in every runtime."""
         channels, *extent = self.shapes[x]
         source = self._values[x]
         steps = zip(size, window.stride, window.dilation, window.kernel, strict=True)
@@ -163,14 +163,14 @@ class OnnxWriter:
         return self._values.keep((channels, *size), Live(y, source.index, source.mask))
 
     def activation(self, x: int, act: Activation) -> int:
-        """A function of every element; of all channels if it does not keep zero."""
+        """A function of every element; of all channels if it makes something else of zero."""
         keeps = act.kind not in ("sigmoid", "hardsigmoid") and (act.kind != "clip" or act.a <= 0 <= act.b)
         source = self._values[x] if keeps else Live(self._values.dense(x))
         y = self._graph.activated(source.tensor, source.index, act)
         return self._values.keep(self.shapes[x], Live(y, source.index, source.mask))
 
     def add(self, a: int, b: int, act: Activation = IDENTITY) -> int:
-        """act(a + b) of all channels, or of the live ones if both have the same."""
+        """act(a + b) of all channels, or of the live ones where both have the same list."""
         shape = combined(self.shapes[a], self.shapes[b])
         left, right = self._values[a], self._values[b]
         if left.index == right.index:
@@ -183,7 +183,7 @@ class OnnxWriter:
         return made if act.kind == "none" else self.activation(made, act)
 
     def multiply(self, a: int, b: int) -> int:
-        """a · b, with b of the same shape or one number a channel."""
+        """a · b, where b has the same shape or one number for each channel."""
         shape = combined(self.shapes[a], self.shapes[b], by_channel=True)
         left, right = self._values[a], self._values[b]
         if left.index == right.index:
@@ -196,7 +196,7 @@ class OnnxWriter:
         return self._values.keep(shape, Live(y, mask=self._values.both(a, b)))
 
     def affine(self, x: int, scale: Floats, shift: Floats, *, fills: bool = True) -> int:
-        """scale · x + shift, one of each a channel."""
+        """scale · x + shift, with one of each for each channel."""
         source = Live(self._values.dense(x)) if fills else self._values[x]
         factor = self._graph.floats(scale.reshape(1, -1, 1, 1))
         if source.index is not None:

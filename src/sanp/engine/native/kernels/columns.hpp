@@ -4,7 +4,7 @@
 
 namespace SANP_NAMESPACE {
 
-// Columns of L rows of four: quad q of the result of quads() is the four floats at base + at[4 q].
+// quads() puts four floats from each of L / 4 places into one vector: quad q comes from base + at[4 q].
 typedef float vf4 __attribute__((vector_size(16)));
 typedef float vf4_unaligned __attribute__((vector_size(16), aligned(4), may_alias));
 static inline vf4 quad(const float* p) { return *reinterpret_cast<const vf4_unaligned*>(p); }
@@ -72,7 +72,7 @@ static inline vf high_pairs(vf a, vf b) {
 #endif
 #endif
 
-// d[k][i] = base[at[i] + k] for a vector of i, k < N; N is 4 to 6. Up to 8 floats are read at each place.
+// d[k][i] = base[at[i] + k] for every lane i and k < N, where N is 4 to 6. Up to 8 floats are read at each place.
 template <int N>
 static inline void load_columns(const float* base, const int* at, vf (&d)[N]) {
   const vf a = quads(base, at), b = quads(base, at + 1), c = quads(base, at + 2), e = quads(base, at + 3);
@@ -89,8 +89,8 @@ static inline void load_columns(const float* base, const int* at, vf (&d)[N]) {
   }
 }
 
-// Tiles that follow one another by fours, at[4 q + j] = at[4 q] + j Step: lanes m L to (m + 1) L of what lies under them,
-// 4 Step floats for every four.
+// The next functions are for tiles that follow each other in groups of four, Step floats apart: at[4 q + j] = at[4 q] +
+// j Step. Every group covers 4 Step floats; under_fours() loads floats m L to (m + 1) L of all of them.
 #if defined(SANP_SHUFFLE) && SANP_LANES == 16
 typedef float vf8 __attribute__((vector_size(32)));
 typedef float vf8_unaligned __attribute__((vector_size(32), aligned(4), may_alias));
@@ -115,7 +115,8 @@ static inline vf under_fours(const float* base, const int* at, int m) {
     return two_eights(base + at[8 * m], base + at[8 * m + 4]);
 }
 
-// Four columns from here(0) to here(3), and some of the four after them.
+// Columns 0 to 3 of four vectors here(0) to here(3), and as many more as d has of further(0) to further(3), which lie
+// four floats further on.
 template <int N, class Here, class Further>
 static inline void sort_columns(const Here& here, const Further& further, vf (&d)[N]) {
   static_assert(N > 4 && N <= 8, "four columns and some of the four after them");
@@ -126,8 +127,8 @@ static inline void sort_columns(const Here& here, const Further& further, vf (&d
   for (int k = 4; k < N; k++) d[k] = o[k - 4];
 }
 
-// As load_columns, for such tiles: a few whole vectors are sorted instead of many small ones put together. Up to 4 Step + 4
-// floats are read at the first of every four.
+// load_columns() for such tiles: whole vectors are sorted, which takes fewer instructions. Up to 4 Step + 4 floats are
+// read at the first of every four.
 template <int N, int Step>
 static inline void load_columns_by_fours(const float* base, const int* at, vf (&d)[N]) {
   const auto under = [&](int first, int m) { return under_fours<Step>(base + first, at, m); };

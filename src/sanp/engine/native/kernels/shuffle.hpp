@@ -1,11 +1,12 @@
-// Vectors whose elements are sorted by phase, and phases that are put together again: for strides and for tiles.
+// Sorts the elements of vectors by phase, element i * Step + k to vector k, and puts them together again. Strides and
+// tiles are read and written so.
 #pragma once
 #include "vec.hpp"
 
 namespace SANP_NAMESPACE {
 
 #if defined(SANP_SHUFFLE) && SANP_LANES == 8
-// Within halves of a register first, then across them once: half the instructions of the plain form below.
+// Eight lanes are shuffled within halves of a register first and across them once: half as many instructions as below.
 static inline vf evens_in_halves(vf a, vf b) { return SANP_SHUFFLE(a, b, 0, 2, 8, 10, 4, 6, 12, 14); }
 static inline vf odds_in_halves(vf a, vf b) { return SANP_SHUFFLE(a, b, 1, 3, 9, 11, 5, 7, 13, 15); }
 static inline vf pairs_in_order(vf a) { return SANP_SHUFFLE(a, a, 0, 1, 4, 5, 2, 3, 6, 7); }

@@ -1,6 +1,7 @@
-// Winograd's F(4x4, 3x3) and its two gradients (Lavin and Gray, arXiv:1509.09308) on channels-last maps, for AVX2 with FMA.
-// A map is cut into tiles of 4x4 output pixels; each tile becomes 36 frequencies, in each of which the convolution is a
-// product of matrices: a quarter of the multiplications. Lanes are channels, so both channel counts are multiples of 16.
+// Winograd's F(4x4, 3x3) and its two gradients (Lavin and Gray, arXiv:1509.09308) on channels-last maps, for AVX2 with
+// FMA. A map is cut into tiles of 4x4 output pixels; each tile becomes 36 frequencies, in each of which the convolution
+// is a product of matrices: a quarter of the multiplications. Lanes are channels, so both channel counts are multiples
+// of 16.
 #include <cstdlib>
 #include <cstring>
 #include <functional>
