@@ -13,7 +13,7 @@ from setuptools.command.build_ext import build_ext
 NATIVE = Path("src/sanp/engine/native")
 TRAINING = Path("src/sanp/training/winograd/native/training.cpp")
 SOURCES = sorted(source.stem for source in NATIVE.glob("*.cpp") if not source.stem.startswith("kernels_"))
-HEADERS = sorted(str(header) for header in NATIVE.glob("*.hpp"))
+HEADERS = sorted(str(header) for folder in (NATIVE, TRAINING.parent) for header in folder.rglob("*.hpp"))
 FLAGS = [
     "-std=c++17",
     "-O3",
@@ -100,7 +100,9 @@ EVERYTHING = sorted(str(source) for source in NATIVE.glob("*.cpp"))
 
 EXTENSIONS = [Extension("sanp.engine._native", EVERYTHING, depends=HEADERS, language="c++", optional=True)]
 if X86:
-    EXTENSIONS.append(Extension("sanp.training.winograd._training", [str(TRAINING)], language="c++", optional=True))
+    EXTENSIONS.append(
+        Extension("sanp.training.winograd._training", [str(TRAINING)], depends=HEADERS, language="c++", optional=True)
+    )
 
 setup(
     ext_modules=EXTENSIONS,

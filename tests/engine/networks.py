@@ -1,8 +1,14 @@
-"""Networks of many styles, small, for the front of the engine."""
+"""Small networks of many styles, trained and gated, and what a compiled one must give beside them."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+import sanp
+from sanp.engine import Engine
+from sanp.gating.network import GatedNetwork
+from sanp.spm.module import SPMConfig
 
 
 def conv_bn(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> list[nn.Module]:
@@ -140,3 +146,30 @@ def trained_like(network: nn.Module, shape: tuple[int, ...], seed: int = 0) -> n
         for _ in range(3):
             network(torch.randn(8, *shape, generator=generator))
     return network.eval()
+
+
+def gated_network(net: nn.Module, x: Tensor, *, seed: int = 0, config: SPMConfig | None = None) -> GatedNetwork:
+    """A gated copy whose gates depend on the image and close about half of the channels."""
+    gated = sanp.gate(net, x, spm=config)
+    generator = torch.Generator().manual_seed(seed)
+    for layer in gated.layers.values():
+        saliency = layer.spm.saliency
+        saliency.w2.weight.data.normal_(0, 1, generator=generator)
+        if saliency.w2.bias is not None:
+            saliency.w2.bias.data.normal_(0, 0.5, generator=generator)
+        if isinstance(saliency.standardize, nn.Module) and hasattr(saliency.standardize, "mean"):
+            saliency.standardize.mean.normal_(0, 0.2, generator=generator)
+            saliency.standardize.var.uniform_(0.5, 2, generator=generator)
+        layer.spm.threshold.fill_(0.1)
+    return gated.eval()
+
+
+def outputs(network: object, *args: Tensor) -> list[Tensor]:
+    with torch.no_grad():
+        return tree_leaves(network(*args))  # type: ignore[operator]
+
+
+def assert_same(fast: Engine, network: nn.Module, x: Tensor) -> None:
+    for given, expected in zip(outputs(fast, x), outputs(network, x), strict=True):
+        assert given.shape == expected.shape
+        assert float((given - expected).abs().max()) <= 1e-4 * float(expected.abs().max())

@@ -1,4 +1,4 @@
-"""Only a decision on the edge of its threshold may differ between a network and its twin."""
+"""Only a decision on the edge of its threshold may differ between a network and its compiled form."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The native library against a plain twin: random programs on every instruction set, and what it refuses."""
+"""The native library against double precision: random programs on every instruction set, and what it refuses."""
 
 import ctypes
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 
 from sanp.core.errors import SanpError
 from sanp.engine.library import NativeProgram, Unavailable, load
-from sanp.engine.lowering.program import Activation, ProgramWriter
+from sanp.engine.lowering.activation import Activation
+from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Window
 from tests.tools.engine_cases import random_case, run_case, wrong_cases
 
@@ -111,7 +112,7 @@ def test_random_numbers_as_a_program_never_crash() -> None:
     x = sound.input(2, 5, 5)
     weight, bias = np.ones((3, 2, 3, 3), np.float32), np.ones(3, np.float32)
     sound.output(sound.conv(x, weight, bias, Window(kernel=(3, 3)), act=Activation("relu")))
-    good = [2, *sound.shapes[0], *sound.shapes[1], *(n for operator in sound.operators for n in operator)]
+    good, _ = sound.encoded()
     refused = 0
     for _ in range(3000):
         code = list(good)

@@ -1,4 +1,4 @@
-"""What strangers do in networks that an engine or a file could get wrong in silence: each gave wrong numbers once."""
+"""Networks that a compiled engine or an exported file once got wrong without saying so."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +66,9 @@ def test_a_depthwise_convolution_gives_closed_channels_no_shift(name: str, tmp_p
     torch.manual_seed(1)
     network = gated(FOLLOWING[name]())
     expected = network(IMAGES).detach()
-    assert error(sanp.compile(network, IMAGES[:1])(IMAGES), expected) < 1e-5
+    fast = sanp.compile(network, IMAGES[:1])
+    assert fast.plan.native
+    assert error(fast(IMAGES), expected) < 1e-5
     file = sanp.export(network, tmp_path / "m.onnx", IMAGES[:1])
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     assert error(torch.from_numpy(session.run(None, {"input": IMAGES.numpy()})[0]), expected) < 1e-5
@@ -115,12 +117,21 @@ ROWS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
     "halves of the batch": lambda n, x: (lambda p, q: n.h(p * q))(*n.b(torch.cat((y := n.a(x), y))).chunk(2)),
     "unpooling": lambda n, x: n.b(F.max_unpool2d(*F.max_pool2d(n.a(x), 2, return_indices=True), 2)),
 }
+ALL_IN_TORCH = {
+    "half of the rows": "the native result differs from torch's",
+    "numbered rows": "it does not run in stretches (IndexError",
+    "unpooling": "it does not run in stretches (KeyError",
+}
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_that_are_not_the_batch_s_come_out_right(name: str) -> None:
     net = Net(ROWS[name], a=block(3, 8), b=block(8, 8), h=head(8)).eval()
     fast = sanp.compile(net, IMAGES[:1])
+    if name in ALL_IN_TORCH:
+        assert ALL_IN_TORCH[name] in fast.plan.rows[0].why
+    assert any(row.where == "native" for row in fast.plan.rows) == (name not in ALL_IN_TORCH)
+    assert any(row.where == "torch" for row in fast.plan.rows)
     for batch in (IMAGES[:1], IMAGES[:3], IMAGES):
         with torch.no_grad():
             expected = net(batch)
@@ -167,6 +178,7 @@ def test_an_input_that_has_no_row_for_each_sample_runs_in_torch() -> None:
 def test_a_network_of_another_precision_runs_in_torch(dtype: torch.dtype) -> None:
     net, images = nn.Sequential(block(3, 8), head(8)).eval().to(dtype), IMAGES.to(dtype)
     fast = sanp.compile(net, images[:1])
+    assert fast.plan.rows[0].why == "an input that is not float32"
     assert torch.equal(fast(images), net(images))
     with pytest.raises(SanpError, match=f"wanted is {dtype}"):
         fast(IMAGES)
@@ -179,6 +191,7 @@ def test_a_hook_that_keeps_features_keeps_those_of_the_copy() -> None:
     with torch.no_grad():
         net(IMAGES[:2])
         fast = sanp.compile(net, IMAGES[:1])
+        assert fast.plan.native
         assert error(fast(IMAGES), net(IMAGES)) < 1e-5
 
 

@@ -1,4 +1,4 @@
-"""What was tuned is kept on disk, and a damaged file costs only time."""
+"""Choices of algorithms are kept on disk, and a damaged file costs only time."""
 
 import json
 import threading
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sanp.engine import compile, tune, tuning_cache
-from sanp.engine.library import ALGORITHMS, NativeProgram, Unavailable, library_path, load
+from sanp.engine.library import NativeProgram, Unavailable, library_path, load
+from sanp.engine.names import ALGORITHMS
 
 try:
     load()

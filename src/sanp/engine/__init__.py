@@ -1,4 +1,4 @@
-"""The fast twin of a gated network: the same outputs, and a pruned channel is never computed."""
+"""Gated networks compiled for the CPU: the same outputs, and a pruned channel is never computed."""
 
 from sanp.engine.bench.latency import latency_table
 from sanp.engine.compiled import Engine

@@ -1,4 +1,7 @@
-"""Whether a twin of a network gives what the network gives: all but samples on the edge of a decision must agree."""
+"""Whether a compiled or exported network gives what the network gives, up to rounding.
+
+Rounding may turn a decision whose score lies at its threshold; such samples are excused, all others must agree.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,14 +15,14 @@ from sanp.spm.module import SPM
 from sanp.spm.recording import Gates
 
 TOLERANCE = 1e-4
-"""of the largest output"""
+"""the largest difference that counts as rounding, as a share of the largest output"""
 _TIE = 1e-4
-"""of a layer's largest score: a decision closer than this to its threshold may fall either way by rounding"""
+"""how far from its threshold a score may be decided either way by rounding, as a share of the layer's largest score"""
 
 
 @contextmanager
 def near_ties(network: nn.Module) -> Iterator[list[Tensor]]:
-    """Collects, from each SPM that runs inside, which samples have a decision that rounding could turn (N,)."""
+    """Collects a tensor (N,) from each SPM that runs inside: which samples have a decision that rounding could turn."""
     found: list[Tensor] = []
 
     def look(spm: SPM, _: Any, gates: Gates) -> None:
@@ -35,7 +38,10 @@ def near_ties(network: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def check_batches(example: Any) -> list[Any]:
-    """The example with other numbers of samples, all of them different: what holds the batch size or a sample shows."""
+    """Batches of 3, 1 and 5 samples like those of the example, all of them different.
+
+    A compiled network that kept the size of the traced batch, or one of its samples, differs on one of them.
+    """
 
     def batch(size: int, tensor: Tensor) -> Tensor:
         samples = tensor.detach()[:size]
@@ -49,7 +55,7 @@ def check_batches(example: Any) -> list[Any]:
 
 
 def _varied(sample: Tensor, number: int) -> Tensor:
-    """Another sample like this one."""
+    """The ``number``-th variation of a sample: floats with noise, whole numbers in another order."""
     if not sample.is_floating_point():
         return sample.roll(number + 1, -1) if sample.dim() else sample.clone()
     noise = torch.randn(sample.shape, generator=torch.Generator().manual_seed(number), dtype=torch.float32)
@@ -58,7 +64,10 @@ def _varied(sample: Tensor, number: int) -> Tensor:
 
 
 def agree(given: Sequence[Any], expected: Sequence[Any], ties: Sequence[Tensor], samples: int) -> bool:
-    """The same shapes and kinds, and the same numbers for every sample that has no near tie."""
+    """Whether the leaves of two outputs are the same: shapes, dtypes, and the numbers of every sample without a tie.
+
+    ``ties`` is what :func:`near_ties` collected on the way to ``expected``; ``samples`` is the size of the batch.
+    """
     if len(given) != len(expected):
         return False
     excused = torch.stack([tie for tie in ties if len(tie) == samples] or [torch.zeros(samples).bool()]).any(0)
@@ -76,6 +85,8 @@ def _same(given: Any, expected: Any, excused: Tensor) -> bool:
         close = torch.isclose(given, expected, rtol=0, atol=TOLERANCE * max(scale, 1e-30), equal_nan=True)
     else:
         close = given == expected
-    if close.dim() == 0 or len(close) != len(excused):  # no row for each sample: what is excused cannot be told
+    if close.dim() == 0 or len(close) != len(
+        excused
+    ):  # no row for each sample: one that is excused may be in every number
         return bool(close.all()) or bool(excused.any())
     return bool((close.reshape(len(close), -1).all(1) | excused).all())

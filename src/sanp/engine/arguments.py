@@ -9,7 +9,7 @@ from sanp.core.errors import SanpError
 
 
 def in_order(network: nn.Module, example: Any) -> Any:
-    """An example whose tensors come in the order of the network's own arguments."""
+    """The example with its keywords, and every dictionary in it, in the order that :func:`bound` gives."""
     if not isinstance(example, dict):
         return _sorted(example)
     keywords = {name: _sorted(example[name]) for name in bound(network, (), example) if name in example}
@@ -17,7 +17,7 @@ def in_order(network: nn.Module, example: Any) -> Any:
 
 
 def bound(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """All arguments by name, those left out too, in the order of the network's own forward."""
+    """All arguments of a call by name, defaults of those left out too, in the order of the network's own forward."""
     try:
         found = _signature(network).bind(*args, **kwargs)
     except TypeError as error:
@@ -27,14 +27,14 @@ def bound(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _sorted(value: Any) -> Any:
-    """The same with its dictionaries sorted: the order in which one was filled means nothing."""
+    """The same with its dictionaries sorted by key, for the order in which they were filled means nothing."""
     if type(value) is dict:
         return {key: _sorted(value[key]) for key in sorted(value, key=str)}
     return type(value)(map(_sorted, value)) if type(value) in (list, tuple) else value
 
 
 def _signature(network: nn.Module) -> inspect.Signature:
-    """Of the forward, or of that inside where a wrapper passes everything on."""
+    """The signature of the forward; of the inner network's where a wrapper takes anything and passes it on."""
     anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     while True:
         found = inspect.signature(network.forward)

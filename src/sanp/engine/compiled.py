@@ -1,4 +1,4 @@
-"""The compiled network: a list of native and torch steps behind one call."""
+"""A compiled network: native programs and torch operators that run one after the other, behind one call."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from sanp.engine.arguments import bound
 from sanp.engine.library import NativeProgram
 from sanp.engine.lowering.batch_size import Count, Tiled
 from sanp.engine.plan import Plan
-from sanp.tracing.tracer import Node, Value
+from sanp.tracing.graph import Node, Value
 
 Values = dict[Value, Tensor]
 
 
 @dataclass(frozen=True)
 class NativeStep:
-    """One call of the native library."""
+    """A program of the native library, and the traced values that go in and come out."""
 
     program: NativeProgram
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     shapes: tuple[tuple[int, ...], ...]
-    """of the outputs, without the batch"""
+    """of the outputs, without the batch dimension"""
     threads: int
 
     def run(self, values: Values, batch: int) -> bytes:
@@ -44,12 +44,12 @@ class NativeStep:
 
 @dataclass(frozen=True)
 class TorchStep:
-    """Operators that run in torch, as they were traced but for the size of the batch."""
+    """Operators that run in torch as they were traced, but for the size of the batch."""
 
     nodes: tuple[Node, ...]
 
     def run(self, values: Values, batch: int) -> bytes:
-        """Adds everything that the operators make to ``values``; torch needs no second try at what is not finite."""
+        """Adds all that the operators make to ``values``; every sample counts as finite, for torch skips nothing."""
 
         def given(leaf: Any) -> Any:
             if isinstance(leaf, Value):
@@ -68,7 +68,12 @@ class TorchStep:
 class Engine:
     """A network that computes only the open channels; called like the network it was compiled from.
 
-    Takes and gives torch tensors, or numpy arrays if it is given those; any batch size; from any thread.
+    Takes and gives torch tensors, or numpy arrays if it is given those, in batches of any size. Any number of threads
+    may call it at a time.
+
+    ``reference`` is the network itself, for the samples that torch must compute; without ``steps`` it computes all.
+    ``inputs`` and ``outputs`` are the traced values of ``example`` and of the result, whose leaves ``structure``
+    puts together.
     """
 
     def __init__(
@@ -103,9 +108,9 @@ class Engine:
             return self._run(args, kwargs)
 
     def _at_once(self, step: NativeStep, x: Any) -> Tensor | None:
-        """The usual case, one tensor through one native program, with as little around it as can be.
+        """The usual case, one tensor through one native program, with few checks.
 
-        None where something is to be looked at: a wrong or another input, numbers that are not finite.
+        None if the input is of another kind or shape or a number is not finite; then the general path runs.
         """
         if type(x) is not Tensor or x.layout != torch.strided or x.dtype != torch.float32 or not x.is_cpu:
             return None

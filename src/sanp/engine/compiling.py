@@ -1,4 +1,4 @@
-"""sanp.compile: from a network to its fast twin, checked against it before it is given out."""
+"""sanp.compile: makes a network's engine, and compares the two before it gives the engine out."""
 
 import functools
 import warnings
@@ -15,31 +15,34 @@ from sanp.core.modules import call_with, tensors_in, unwrapped
 from sanp.engine.agreement import agree, check_batches, near_ties
 from sanp.engine.arguments import in_order
 from sanp.engine.compiled import Engine, NativeStep, TorchStep
-from sanp.engine.library import ALGORITHMS, Unavailable, load
+from sanp.engine.library import Unavailable, load
 from sanp.engine.lowering.batch_size import for_any_batch
 from sanp.engine.lowering.lowering import Lowering
+from sanp.engine.lowering.operators import Conv, Operator
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.segments import Segment, cut
 from sanp.engine.lowering.unsupported import Unsupported
+from sanp.engine.names import ALGORITHMS, OperatorKind
 from sanp.engine.plan import Plan, PlanRow
 from sanp.engine.tune import tune
-from sanp.tracing.tracer import Node, trace_forward
+from sanp.tracing.graph import Node
+from sanp.tracing.tracer import trace_forward
 
-_BATCH = 2  # of the trace: with one sample a reshape that mixes samples could not be told from one that does not
-_TUNED = 4  # samples at most that algorithms are timed with
-_OPERATORS = (
-    "", "input", "output", "conv", "gate", "linear", "pool", "pool", "activation", "add", "multiply", "affine",
-    "concat", "channels", "flatten",
-)  # fmt: skip
+_BATCH = 2
+"""samples of the trace: with one, a reshape that mixes samples could not be told from one that does not"""
+_TUNED = 4
+"""the most samples that algorithms are timed with"""
 
 
 def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engine:
-    """The fast twin of a network: same outputs, a pruned channel is never computed.
+    """Compiles a network for the CPU: the engine gives the same outputs, and never computes a pruned channel.
 
-    ``network`` is a gated one, or any other; ``example_input`` fixes everything but the batch size. Any size is right;
-    the fastest algorithms are looked for at the example's, one image or several. What the native part does not know
-    runs in torch; ``plan`` of the result says what runs where and why. Later changes of ``network`` do not reach the
-    result.
+    ``network`` is a gated network, or any other. ``example_input`` is a tensor, a tuple of arguments or a dict of
+    keyword arguments that its forward takes. It fixes every shape but the batch size, for which any number will do
+    later; algorithms are timed with as many samples as it has, up to four. ``threads`` is how many threads a call uses.
+
+    What the native part does not know runs in torch; ``plan`` of the engine says what runs where and why. Later changes
+    of ``network`` do not reach the engine.
     """
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= 1024:
         raise SanpError(f"threads={threads!r} was given: wanted is a number from 1 to 1024")
@@ -74,7 +77,7 @@ def _check_network(network: nn.Module) -> None:
 
 
 def _repeated(example: Any, times: int) -> Any:
-    """The example's first sample so many times."""
+    """The example with its first sample so many times."""
 
     def repeated(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -91,32 +94,34 @@ class _Builder:
     def __init__(self, reference: nn.Module, example: Any, threads: int) -> None:
         self.reference, self.example, self.threads = reference, example, threads
         self.given = tensors_in(example)
-        self.sized: dict[int, Node] = {}
+        self.for_any_batch: dict[int, Node] = {}
+        """torch's nodes with the batch size as a parameter, by identity of the traced node"""
         if any(leaf.dim() and not len(leaf) for leaf in self.given):
             raise SanpError("example_input has no samples: give at least one")
-        self.apart = all(leaf.dim() and len(leaf) == len(self.given[0]) for leaf in self.given)  # a row for each sample
-        traced = _repeated(example, _BATCH) if self.apart else example
-        self.seen, self.leaves = trace_forward(reference, traced), tensors_in(traced)
+        self.by_sample = all(leaf.dim() and len(leaf) == len(self.given[0]) for leaf in self.given)
+        """every input has a row for each sample"""
+        traced = _repeated(example, _BATCH) if self.by_sample else example
+        self.trace, self.traced_tensors = trace_forward(reference, traced), tensors_in(traced)
         with torch.no_grad():
             self.expected, self.structure = tree_flatten(call_with(reference, example))
 
     def build(self) -> Engine:
-        """The engine with its native steps; raises :class:`Unsupported` if nothing of it can be native."""
+        """The engine with its native steps; raises :class:`Unsupported` if none can be made, or if it is wrong."""
         tensors = [leaf for leaf in self.expected if isinstance(leaf, Tensor)]
-        if len(tensors) != len(self.expected) or len(tensors) != len(self.seen.outputs):
+        if len(tensors) != len(self.expected) or len(tensors) != len(self.trace.outputs):
             raise Unsupported("an output that is not made of tensors of this forward")
         if not all(bool(torch.isfinite(p).all()) for p in self.reference.parameters()):
             raise Unsupported("weights that are NaN or infinite")
         if any(leaf.dtype != torch.float32 for leaf in self.given):
             raise Unsupported("an input that is not float32")
-        if not self.apart:
+        if not self.by_sample:
             raise Unsupported("inputs without a row for each sample")
-        segments = cut(self.seen)
+        segments = cut(self.trace)
         if all(lowering is None for _, lowering in segments):
             raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         if any(lowering is None for _, lowering in segments):
             more = trace_forward(self.reference, _repeated(self.example, _BATCH + 1))
-            self.sized = for_any_batch(self.seen.nodes, more.nodes, _BATCH, _BATCH + 1)
+            self.for_any_batch = for_any_batch(self.trace.nodes, more.nodes, _BATCH, _BATCH + 1)
         for winograd in (True, False):
             try:
                 engine = self._assemble(segments, winograd=winograd)
@@ -124,13 +129,13 @@ class _Builder:
                     return engine
             except Unsupported:
                 raise
-            except Exception as error:  # a stranger's operator under another batch size may raise anything
+            except Exception as error:  # an operator in torch may raise anything under another batch size
                 why = " ".join(str(error).split())[:100]
                 raise Unsupported(f"it does not run in stretches ({type(error).__name__}: {why})") from error
         raise Unsupported("the native result differs from torch's")
 
     def in_torch(self, why: str) -> Engine:
-        """The network itself behind the same face."""
+        """An engine that only calls the network."""
         name = type(self.reference).__name__
         return self._engine((), (PlanRow(name, "torch", "whole network", why),), "none")
 
@@ -138,7 +143,7 @@ class _Builder:
         steps: list[NativeStep | TorchStep] = []
         rows: list[PlanRow] = []
         instruction_set = ""
-        values = dict(zip(self.seen.inputs, self.leaves, strict=True))
+        values = dict(zip(self.trace.inputs, self.traced_tensors, strict=True))
         for segment, lowering in segments:
             if lowering is not None:
                 step, made = self._native(segment, lowering, values, winograd)
@@ -147,7 +152,7 @@ class _Builder:
                 rows += made
                 step.run(values, _BATCH)
             else:
-                torch_step = TorchStep(tuple(self.sized.get(id(node), node) for node in segment.nodes))
+                torch_step = TorchStep(tuple(self.for_any_batch.get(id(node), node) for node in segment.nodes))
                 torch_step.run(values, _BATCH)
                 steps.append(torch_step)
                 pairs = zip(segment.units, segment.reasons, strict=True)
@@ -157,35 +162,35 @@ class _Builder:
     def _native(
         self, segment: Segment, lowering: Lowering, values: dict[Any, Tensor], winograd: bool
     ) -> tuple[NativeStep, list[PlanRow]]:
+        """A segment's program and its rows of the plan; without ``winograd`` every convolution is computed directly."""
         assert isinstance(lowering.writer, ProgramWriter)
         program = lowering.writer.build()
         if winograd:
             samples = min(_TUNED, len(self.given[0]))
             inputs = [values[value][:1].numpy().repeat(samples, 0) for value in lowering.inputs]
-            tune(program, _timing_keys(lowering), inputs, self.threads)
-        rows = []
-        chosen = program.chosen
-        for op, (numbers, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True)):
-            kind = _OPERATORS[numbers[0]]
-            if kind not in ("input", "output"):
-                rows.append(PlanRow(name, "native", ALGORITHMS[chosen[op]] if kind == "conv" else kind))
+            tune(program, _timing_keys(lowering.writer), inputs, self.threads)
+        rows = [
+            PlanRow(name, "native", _how(operator, program.chosen[number]))
+            for number, (operator, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True))
+            if operator.kind not in (OperatorKind.INPUT, OperatorKind.OUTPUT)
+        ]
         program.settle()
-        shapes = tuple(tuple(self.seen.shapes[value.index][1:]) for value in segment.outputs)
+        shapes = tuple(tuple(self.trace.shapes[value.index][1:]) for value in segment.outputs)
         return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, self.threads), rows
 
     def _engine(self, steps: Any, rows: tuple[PlanRow, ...], instruction_set: str) -> Engine:
         return Engine(
             self.reference,
             steps,
-            inputs=self.seen.inputs,
+            inputs=self.trace.inputs,
             example=self.example,
-            outputs=self.seen.outputs,
+            outputs=self.trace.outputs,
             structure=self.structure,
             plan=Plan(rows, instruction_set, self.threads),
         )
 
     def _agrees(self, engine: Engine) -> bool:
-        """Every sample must agree but those with a near tie, in other batch sizes than the trace's."""
+        """Whether every sample agrees but those with a near tie, in other batch sizes than the trace's."""
         for batch in check_batches(self.example):
             with torch.no_grad(), near_ties(self.reference) as ties:
                 expected = tree_leaves(call_with(self.reference, batch))
@@ -195,13 +200,18 @@ class _Builder:
         return True
 
 
-def _timing_keys(lowering: Lowering) -> list[tuple[object, ...]]:
-    """What the time of each operator depends on: the shapes of what it reads and writes, and its own numbers."""
-    shapes = lowering.writer.shapes
-    keys: list[tuple[object, ...]] = []
-    for numbers in lowering.writer.operators:
-        if _OPERATORS[numbers[0]] == "conv":
-            keys.append((shapes[numbers[1]], numbers[2] >= 0, shapes[numbers[3]], *numbers[4:13]))
-        else:
-            keys.append(())
-    return keys
+def _how(operator: Operator, algorithm: int) -> str:
+    """The word of the plan for an operator: a convolution's is its algorithm."""
+    if operator.kind is OperatorKind.CONV:
+        return ALGORITHMS[algorithm]
+    return "pool" if operator.kind is OperatorKind.ADAPTIVE else operator.kind.name.lower()
+
+
+def _timing_keys(writer: ProgramWriter) -> list[tuple[object, ...]]:
+    """What the time of each convolution depends on; nothing for the other operators, which have no choice."""
+
+    def key(conv: Conv) -> tuple[object, ...]:
+        adds = conv.residual >= 0
+        return (writer.shapes[conv.x], adds, writer.shapes[conv.out], *conv.window.numbers(), conv.groups)
+
+    return [key(operator) if isinstance(operator, Conv) else () for operator in writer.operators]

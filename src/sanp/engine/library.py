@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sanp.core.errors import SanpError
-
-ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4", "winograd stride 2", "winograd by lanes")
-"""how a convolution can be computed, in the order of their numbers"""
+from sanp.engine.names import ACTIVATIONS, ALGORITHMS, OperatorKind
 
 _ROOM = 512
-_INTERFACE = 8
+"""bytes of an error message"""
+_INTERFACE = 9
 """counted up with every change of the C interface, here and in api.cpp"""
 
 
@@ -25,7 +24,7 @@ class Unavailable(Exception):
 
 
 def library_path() -> Path:
-    """The library's file, or :class:`Unavailable`. SANP_NATIVE may name another one, or be ``off``."""
+    """The library's file; raises :class:`Unavailable` without one. SANP_NATIVE may name another file, or be ``off``."""
     named = os.environ.get("SANP_NATIVE")
     if named == "off":
         raise Unavailable("SANP_NATIVE is off")
@@ -37,7 +36,7 @@ def library_path() -> Path:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """The library, ready to be called, or :class:`Unavailable`."""
+    """The library with the types of its functions; raises :class:`Unavailable` if it cannot be used."""
     path = library_path()
     try:
         library = ctypes.CDLL(str(path))
@@ -58,18 +57,37 @@ def load() -> ctypes.CDLL:
     library.sanp_gates.argtypes = [c_void_p]
     library.sanp_isa.argtypes = [c_void_p]
     library.sanp_isa.restype = c_char_p
+    _check_names(library, path)
     return library
 
 
+def _check_names(library: ctypes.CDLL, path: Path) -> None:
+    """A number must name the same operator, activation or algorithm here and in the library."""
+    tables = {
+        "sanp_operator_name": {kind.value: kind.name.lower() for kind in OperatorKind},
+        "sanp_activation_name": dict(enumerate(ACTIVATIONS)),
+        "sanp_algorithm_name": dict(enumerate(ALGORITHMS)),
+    }
+    for function, wanted in tables.items():
+        name_of = getattr(library, function)
+        name_of.argtypes, name_of.restype = [c_int], c_char_p
+        found = {number: name.decode() for number in range(max(wanted) + 2) if (name := name_of(number)) is not None}
+        if found != wanted:
+            raise Unavailable(f"{path.name} has other numbers for its operators: install the package again")
+
+
 class NativeProgram:
-    """A program inside the library; freed with this object."""
+    """A program inside the library; freed with this object.
+
+    ``code`` and ``data`` are what :class:`ProgramWriter` writes; ``inputs`` and ``outputs`` are shapes (C, H, W).
+    """
 
     def __init__(
         self,
         code: Sequence[int],
         data: NDArray[np.float32],
-        inputs: list[tuple[int, ...]],
-        outputs: list[tuple[int, ...]],
+        inputs: Sequence[tuple[int, ...]],
+        outputs: Sequence[tuple[int, ...]],
     ) -> None:
         self._library = load()
         self._handle = c_void_p()
@@ -81,7 +99,7 @@ class NativeProgram:
         self.operators: int = self._library.sanp_operators(self._handle)
         self.gates: int = self._library.sanp_gates(self._handle)
         self.chosen = dict.fromkeys(range(self.operators), 0)
-        """for every convolution, the number of its algorithm"""
+        """by operator, the number of a convolution's algorithm; 0 for all others"""
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
@@ -101,7 +119,11 @@ class NativeProgram:
         seconds: NDArray[np.float64] | None = None,
         live: NDArray[np.int32] | None = None,
     ) -> tuple[list[NDArray[np.float32]], NDArray[np.bool_]]:
-        """The outputs of every sample, and which samples held only finite numbers."""
+        """The outputs of every sample, and which samples held only finite numbers.
+
+        ``seconds`` (operators,) gets the time of each operator added, of ``threads`` the first one's; ``live``
+        (samples, gates) is filled with the numbers of open channels.
+        """
         samples = len(inputs[0])
         outputs = [np.empty((samples, *shape), np.float32) for shape in self.outputs]
         finite = self.run_at(
@@ -138,12 +160,12 @@ class NativeProgram:
         return finite.raw[:samples]
 
     def run_one(self, given: int, wanted: int, samples: int, threads: int) -> bool:
-        """One input to one output with little around it; false where :meth:`run_at` has something to say of it."""
+        """One input to one output by the shortest way; false after an error or a number that is not finite."""
         status: int = self._library.sanp_run_one(self._handle, given, wanted, samples, threads)
         return status == 0
 
     def algorithms(self, operator: int) -> list[int]:
-        """Which of :data:`ALGORITHMS` an operator has; none if it is not a convolution."""
+        """The numbers of the :data:`ALGORITHMS` that can compute an operator; none if it is not a convolution."""
         bits: int = self._library.sanp_algorithms(self._handle, operator)
         return [] if bits < 0 else [i for i in range(len(ALGORITHMS)) if bits >> i & 1]
 
@@ -154,7 +176,7 @@ class NativeProgram:
         self.chosen[operator] = algorithm
 
     def settle(self) -> None:
-        """Frees the weights of the algorithms that were not chosen."""
+        """Frees the weights of the algorithms that were not chosen; after this there is nothing left to choose."""
         message = ctypes.create_string_buffer(_ROOM)
         _check(self._library.sanp_settle(self._handle, message, _ROOM), message)
 

@@ -7,35 +7,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sanp.engine import tuning_cache
-from sanp.engine.library import ALGORITHMS, NativeProgram, library_path
+from sanp.engine.library import NativeProgram, library_path
+from sanp.engine.names import ALGORITHMS
 
-_ROUNDS, _ROUNDS_TOGETHER = 4, 12
-"""threads that share an image are timed by the wall clock, which other processes disturb"""
+_ROUNDS_ALONE, _ROUNDS_TOGETHER = 4, 12
+"""threads that share an image are timed by the wall clock, which other processes disturb, and so more often"""
 _WEIGHT_OF_A_TEAM = 3
+"""the power of a team's time in the score"""
 Key = tuple[object, ...]
+"""what the time of an operator depends on, as JSON can hold it"""
 
 
 def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[np.float32]], threads: int) -> None:
-    """Sets the fastest algorithm of every convolution. ``keys`` says of each operator what its time depends on.
+    """Sets the algorithm of every convolution to the one with the least score.
 
-    One thread is timed, by its own clock, where each has samples of its own. Those that have to share one are timed
-    together as well, and both times decide, mostly the team's: at times a machine gives threads less than a core each,
-    or cores without a common cache. Several samples share the fetching of weights, so their number may decide too.
+    score = t1 * tn**3, where t1 is one thread's time and tn the time of all threads on one image. Both count because
+    a machine may give threads less than a core each, or cores without a common cache. With at least as many samples
+    as threads, each thread has samples of its own, and score = t1.
+
+    ``keys`` says of each operator what its time depends on. ``inputs`` are those of the program, of as many samples as
+    calls will have: samples share the fetching of weights, so their number may decide too.
     """
     choices = {op: found for op in range(program.operators) if len(found := program.algorithms(op)) > 1}
     samples = len(inputs[0])
     team = threads if samples < threads else 1
     open_channels = np.zeros((samples, max(1, program.gates)), np.int32)
     program.run(inputs, 1, live=open_channels)
-    density = (open_channels[0] // 8).tolist()  # neighbouring densities choose alike
+    density = (open_channels[0] // 8).tolist()  # of each gate; for a few channels more or less the choice is the same
     named = {op: json.dumps([program.instruction_set, keys[op], density, samples, team]) for op in choices}
     library = library_path()
     remembered = tuning_cache.read(library)
     if any(remembered.get(key) not in choices[op] for op, key in named.items()):
-        seconds = _measure(program, choices, inputs, 1)
+        score = _measure(program, choices, inputs, 1)
         if team > 1:
-            seconds *= _measure(program, choices, inputs, team) ** _WEIGHT_OF_A_TEAM
-        measured = {key: min(choices[op], key=lambda found: float(seconds[found, op])) for op, key in named.items()}
+            score *= _measure(program, choices, inputs, team) ** _WEIGHT_OF_A_TEAM
+        measured = {key: min(choices[op], key=lambda found: float(score[found, op])) for op, key in named.items()}
         tuning_cache.add(library, measured)
         remembered |= measured
     for op, key in named.items():
@@ -45,13 +51,13 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
 def _measure(
     program: NativeProgram, choices: dict[int, list[int]], inputs: Sequence[NDArray[np.float32]], team: int
 ) -> NDArray[np.float64]:
-    """The least time of every operator under each algorithm, rounds interleaved."""
+    """(algorithms, operators): the least time of each operator under each algorithm, over rounds of all algorithms."""
     best = np.full((len(ALGORITHMS), program.operators), np.inf)
-    for _ in range(_ROUNDS if team == 1 else _ROUNDS_TOGETHER):
+    for _ in range(_ROUNDS_ALONE if team == 1 else _ROUNDS_TOGETHER):
         for algorithm in range(len(ALGORITHMS)):
             for op, found in choices.items():
                 program.choose(op, algorithm if algorithm in found else found[0])
-            program.run(inputs, team)  # each algorithm has weights of its own: they are timed where they will lie
+            program.run(inputs, team)  # brings this algorithm's weights into the caches
             seconds = np.zeros(program.operators)
             program.run(inputs, team, seconds=seconds)
             best[algorithm] = np.minimum(best[algorithm], seconds)

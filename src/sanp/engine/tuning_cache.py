@@ -1,24 +1,27 @@
-"""What was measured once, kept in the user's cache folder: one JSON file for each processor and build of the kernels.
+"""Choices of algorithms on disk: one JSON file for each processor and build of the library, in the user's cache folder.
 
-A file that cannot be read or written is as good as none: the algorithms are measured again. Writers replace the whole
-file, so readers never see half of one; of two writers at a time one may be forgotten, and measures again.
+Where a file cannot be read or written, the algorithms are measured again. Writers replace the whole file, so readers
+never see half of one; of two writers at a time the choices of one may be lost, and are measured again.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from sanp.core.errors import SanpError
+from sanp.core.files import write_atomically
 
 _MOST = 20_000
 """entries that a file keeps, the newest"""
 
 
 def read(library: Path) -> dict[str, int]:
-    """The remembered choices, by what was measured; none if there is no sound file."""
+    """The numbers of the chosen algorithms, by key; none if there is no sound file."""
     path = cache_file(library)
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
@@ -31,29 +34,19 @@ def read(library: Path) -> dict[str, int]:
 
 
 def add(library: Path, measured: Mapping[str, int]) -> None:
-    """Adds choices to the file, beside what others have added since it was read."""
+    """Adds choices to the file, and keeps those that others have added since it was last read."""
     path = cache_file(library)
     if path is None or not measured:
         return
     choices = {**read(library), **measured}
     kept = dict(list(choices.items())[-_MOST:])
     content = json.dumps({"processor": processor(), "choices": kept})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(content)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError:
-        return
+    with contextlib.suppress(SanpError):  # a folder that cannot be written costs time, not the compilation
+        write_atomically(path, lambda temporary: Path(temporary).write_text(content, encoding="utf-8"))
 
 
 def cache_file(library: Path) -> Path | None:
-    """Where choices are kept; SANP_TUNING may name another folder, or be ``off``."""
+    """The file for this processor and library; SANP_TUNING may name another folder, or be ``off`` (None)."""
     named = os.environ.get("SANP_TUNING")
     if named == "off":
         return None
@@ -69,7 +62,7 @@ def cache_file(library: Path) -> Path | None:
 
 @functools.cache
 def processor() -> str:
-    """The processor's name."""
+    """The processor's name, family, model and stepping."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -82,4 +75,5 @@ def processor() -> str:
 
 @functools.cache
 def _build(library: str) -> str:
+    """What tells one build of the library from another."""
     return hashlib.sha256(Path(library).read_bytes()).hexdigest()

@@ -10,7 +10,7 @@ from sanp.core.errors import SanpError
 from sanp.core.modules import tensors_in
 from sanp.gating.cost import CostModel
 from sanp.gating.sites import find_sites
-from sanp.tracing.graph import Trace, Value
+from sanp.tracing.graph import ConvolutionCall, Trace, Value
 from sanp.tracing.topology import build_topology
 from sanp.tracing.tracer import trace_forward
 
@@ -54,7 +54,7 @@ def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
 
 def _one_by_one(trace: Trace) -> bool:
     """The first convolution reads one row of several."""
-    read = (node.args[0] for node in trace.nodes if node.op == "convolution")
+    read = (ConvolutionCall.of(node).input for node in trace.nodes if node.op == "convolution")
     first = next((value for value in read if isinstance(value, Value)), None)
     shape = trace.shapes[trace.inputs[0].index]
     return first is not None and len(shape) > 1 and shape[0] > 1 == trace.shapes[first.index][0]

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from sanp.tracing.graph import ModuleCall, Node, Trace, Value
+from sanp.tracing.graph import ConvolutionCall, ModuleCall, Node, Trace, Value
 from sanp.tracing.operators import KEEP_ZERO
 from sanp.tracing.topology import Site, is_linear, module_path
 
@@ -54,7 +54,7 @@ def find_sites(trace: Trace, skip: set[str], shortcuts: bool) -> Sites:
     """Looks at every convolution of a trace; ``skip`` holds module paths."""
     finder = _Finder(trace, skip, shortcuts)
     for index, node in enumerate(trace.nodes):
-        is_conv = node.op == "convolution" and isinstance(node.args[0], Value)
+        is_conv = node.op == "convolution" and isinstance(ConvolutionCall.of(node).input, Value)
         if is_conv or is_linear(node):
             finder.name(index, trace.calls[node.call].path or FORWARD)
         if is_conv:
@@ -141,7 +141,7 @@ class _Finder:
 
     def _is_shortcut(self, node: Node, call: ModuleCall) -> bool:
         """A 1x1 convolution beside another branch that starts from the same input."""
-        weight = node.args[1]
+        weight = ConvolutionCall.of(node).weight
         kernel = weight.shape[2:] if isinstance(weight, Tensor) else (0,)
         return all(size == 1 for size in kernel) and len(self.consumers[call.inputs[0]]) > 1
 

@@ -22,6 +22,7 @@ from sanp.gating.network import GatedNetwork
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.spm.outside_norm import waiting_scale
 from sanp.spm.recording import Gates
+from sanp.tracing.graph import ConvolutionCall
 
 
 @dataclass
@@ -95,14 +96,15 @@ class CountNonZero(TorchDispatchMode):
             return args[0].copy_(result) if name.endswith("_") else result
         result = func(*args, **(kwargs or {}))
         if name == "convolution":
-            source, weight, bias, transposed, groups = args[0], args[1], args[2], args[6], args[8]
-            positions = prod((source if transposed else result).shape[2:])
-            nothing_of_nothing = bias is None and groups == source.shape[1] > 1  # depthwise: zero in, zero out
+            conv = ConvolutionCall(*args)
+            source, groups = conv.input, conv.groups
+            positions = prod((source if conv.transposed else result).shape[2:])
+            nothing_of_nothing = conv.bias is None and groups == source.shape[1] > 1  # depthwise: zero in, zero out
             outputs = nonzero_channels(result) if nothing_of_nothing else torch.ones(len(result), result.shape[1])
             finite = bool(torch.isfinite(source).all())
             total = float(source.double().sum())
             live = nonzero_channels(source)
-            self.calls.append(ConvCall(weight.shape, positions, groups, live, outputs, finite, total))
+            self.calls.append(ConvCall(conv.weight.shape, positions, groups, live, outputs, finite, total))
         return result
 
 

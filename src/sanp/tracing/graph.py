@@ -1,6 +1,7 @@
 """What a trace holds: operator calls in order, the module calls around them, and values that stand for tensors."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,28 @@ class Node:
     def inputs(self) -> list[Value]:
         """The values among the arguments."""
         return [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]
+
+
+@dataclass(frozen=True)
+class ConvolutionCall:
+    """The arguments of one ``aten.convolution``, in torch's order."""
+
+    input: Any
+    """a tensor, or a :class:`Value` where it depends on the network's input; so are the next two"""
+    weight: Any
+    bias: Any
+    """None without one"""
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    output_padding: Sequence[int]
+    groups: int
+
+    @classmethod
+    def of(cls, node: Node) -> "ConvolutionCall":
+        """The arguments of a traced convolution."""
+        return cls(*node.args, **node.kwargs)
 
 
 @dataclass

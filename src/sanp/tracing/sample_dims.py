@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from sanp.tracing.graph import ALIASED, WRITTEN, Node, Trace, Value
+from sanp.tracing.graph import ALIASED, WRITTEN, ConvolutionCall, Node, Trace, Value
 from sanp.tracing.masks import MaskTable
 from sanp.tracing.moves import move, written
 from sanp.tracing.operator_call import OperatorCall
@@ -42,7 +42,7 @@ class SampleDims:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        convolutions = (node.args[0] for node in trace.nodes if node.op == "convolution")
+        convolutions = (ConvolutionCall.of(node).input for node in trace.nodes if node.op == "convolution")
         first = next((value for value in convolutions if isinstance(value, Value)), trace.inputs[0])
         self.count: int = trace.shapes[first.index][0]
         """how many samples the batch has"""

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sanp.tracing.graph import Node, Trace, Value
+from sanp.tracing.graph import ConvolutionCall, Node, Trace, Value
 from sanp.tracing.masks import LIVE, MaskTable
 from sanp.tracing.propagation import Propagation
 
@@ -75,8 +75,8 @@ class Topology:
 
 def is_depthwise(node: Node, in_channels: int) -> bool:
     """Each output channel of the convolution reads one input channel only."""
-    groups, transposed = node.args[8], node.args[6]
-    return groups == in_channels > 1 and not transposed
+    conv = ConvolutionCall.of(node)
+    return conv.groups == in_channels > 1 and not conv.transposed
 
 
 def is_linear(node: Node) -> bool:
@@ -92,7 +92,7 @@ def build_topology(trace: Trace, names: Mapping[int, str], sites: Mapping[int, S
     layers: list[Layer] = []
     gate_channels: dict[Value, Tensor] = {}
     for index, node in enumerate(trace.nodes):
-        if node.op == "convolution" and isinstance(node.args[0], Value):
+        if node.op == "convolution" and isinstance(ConvolutionCall.of(node).input, Value):
             layer = _conv_layer(propagation, node, names[index], sites.get(index))
             if index in sites:
                 gate_channels[sites[index].value] = layer.outputs
@@ -107,18 +107,17 @@ def build_topology(trace: Trace, names: Mapping[int, str], sites: Mapping[int, S
 
 
 def _conv_layer(propagation: Propagation, node: Node, name: str, site: Site | None) -> Layer:
-    source, weight, transposed, groups = node.args[0], node.args[1], node.args[6], node.args[8]
+    conv = ConvolutionCall.of(node)
+    source, weight = conv.input, conv.weight
     before, after = (propagation.trace.shapes[value.index] for value in (source, node.outputs[0]) if value is not None)
     inputs = propagation.channels(source)
     in_channels, out_channels = before[1], after[1]
     role: Role = "dense"
     outputs = torch.full((out_channels,), LIVE)
-    if node.args[2] is None and propagation.is_uneven(source):
+    if conv.bias is None and propagation.is_uneven(source):
         propagation.note_unknown("convolution of uneven maps")  # without a bias, parts of its output may be zero
     by_sample = propagation.sample_dims.is_batch(source)
-    follows = is_depthwise(node, in_channels) and (
-        node.args[2] is None if site is None else site.may_follow and by_sample
-    )
+    follows = is_depthwise(node, in_channels) and (conv.bias is None if site is None else site.may_follow and by_sample)
     if follows and bool((inputs != LIVE).any()):  # without a bias, nothing comes of a zero channel by itself
         role = "follows"
         outputs = inputs.repeat_interleave(out_channels // in_channels)
@@ -130,11 +129,11 @@ def _conv_layer(propagation: Propagation, node: Node, name: str, site: Site | No
         name=name,
         kind="conv",
         role=role,
-        positions=_per_sample(propagation, before[0], prod(before[2:]) if transposed else prod(after[2:])),
+        positions=_per_sample(propagation, before[0], prod(before[2:]) if conv.transposed else prod(after[2:])),
         taps=prod(shape[2:]),
         in_channels=in_channels,
         out_channels=out_channels,
-        groups=groups,
+        groups=conv.groups,
         in_positions=prod(before[2:]),
         inputs=inputs,
         outputs=outputs,

@@ -17,20 +17,6 @@ from sanp.core.errors import SanpError
 from sanp.core.modules import call_with, evaluating, tensors_in
 from sanp.tracing.graph import ALIASED, WRITTEN, ModuleCall, Node, Region, Trace, Value
 
-__all__ = [
-    "ALIASED",
-    "WRITTEN",
-    "ModuleCall",
-    "Node",
-    "Region",
-    "Trace",
-    "Value",
-    "call_with",
-    "evaluating",
-    "tensors_in",
-    "trace_forward",
-]
-
 
 def trace_forward(network: nn.Module, example: Any) -> Trace:
     """The trace of one forward of ``network`` in evaluation mode; its training flags are put back afterwards."""

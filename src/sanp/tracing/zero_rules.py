@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sanp.tracing.graph import WRITTEN
+from sanp.tracing.graph import WRITTEN, ConvolutionCall
 from sanp.tracing.masks import LIVE, ZERO
 from sanp.tracing.moves import move, written
 from sanp.tracing.operator_call import OperatorCall, joined_along
@@ -201,8 +201,9 @@ def _unpatches(call: OperatorCall) -> Any:
 
 def _depthwise(call: OperatorCall) -> Any:
     """A convolution makes something of nothing, except one without a bias that reads each channel by itself."""
-    masks, groups = call.of(call.node.args[0]), call.node.args[8]
-    if groups == 1 or masks.shape[1] != groups or call.node.args[2] is not None:
+    conv = ConvolutionCall.of(call.node)
+    masks, groups = call.of(conv.input), conv.groups
+    if groups == 1 or masks.shape[1] != groups or conv.bias is not None:
         return None
     channels = joined_along(masks, list(range(2, masks.dim())))
     return None if channels is None else _over_map(channels.repeat_interleave(call.shape[1] // groups, 1), call.shape)

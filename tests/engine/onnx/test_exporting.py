@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.core.errors import SanpError
-from tests.engine.networks import EXAMPLES, trained_like
-from tests.engine.test_compiling import gated_network
+from tests.engine.networks import EXAMPLES, gated_network, trained_like
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

@@ -1,1 +1,1 @@
-"""Time against FLOPs, beside other runtimes."""
+"""The engine's time against FLOPs, beside other runtimes."""

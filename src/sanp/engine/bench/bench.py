@@ -1,7 +1,7 @@
-"""Time against FLOPs: a network in the engine at several costs beside the dense one in every runtime.
+"""Time against FLOPs: a network in the engine at several costs, beside the dense network in every runtime.
 
-One pinned thread, fp32, calls interleaved, medians. Ratios are to the fastest dense fp32 runtime and to the engine's
-own dense time.
+Threads are pinned, numbers are fp32, calls of all runtimes alternate, and times are medians. Ratios are to the fastest
+dense fp32 runtime and to the engine's own dense time.
 """
 
 import contextlib
@@ -36,17 +36,17 @@ class BenchConfig:
     """How a network is timed."""
 
     batch: int = 1
-    """images a call"""
+    """images in each call"""
     pruned: tuple[float, ...] = (0.34, 0.5, 0.67)
     """shares of the FLOPs to prune"""
     threads: int = 1
     """threads of every runtime"""
     seconds: float = 2.0
-    """for each thing that is timed"""
+    """how long each thing is timed"""
     runtimes: tuple[str, ...] | None = None
-    """names of other runtimes; all if none are given"""
+    """names of :data:`RUNTIMES`; None: all of them"""
     core: int | None = None
-    """processor core to stay on; the last one if none is given"""
+    """processor core to stay on; None: the last one"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -61,16 +61,17 @@ class BenchConfig:
 
 @dataclass(frozen=True)
 class Timing:
-    """One row: something that ran the batch, and how long it took."""
+    """One row of a benchmark: something that ran the batch, and how long it took."""
 
     what: str
     kept: float
-    """share of the dense FLOPs, a mean over the batch"""
+    """share of the dense FLOPs that was computed, a mean over the images"""
     ms: float
-    """for one image"""
+    """milliseconds for one image"""
     of_best_dense: float | None
-    """times the fastest dense fp32 runtime; none if there is none"""
+    """the time as a multiple of the fastest dense fp32 runtime's; None if there is no such runtime"""
     of_own_dense: float
+    """the time as a multiple of the engine's on the dense network"""
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,10 @@ class Bench:
 
 
 def bench(name: str, dense: nn.Module, gated: nn.Module, images: Tensor, config: BenchConfig) -> Bench:
-    """Times a dense network and its gated form; ``gated`` as it is, if it is pruned, and at the wanted costs.
+    """Times a dense network in every runtime and its gated form in the engine, as it is and at the wanted costs.
 
-    ``images`` (at least one) set thresholds and int8's ranges. Calls take turns through several batches of them, so
-    that a time belongs to the mean cost and not to one image's.
+    ``images`` (at least one) set the thresholds of each cost and the ranges of int8. Calls take turns through several
+    batches of them, so that a time belongs to the mean cost and not to one image's. ``name`` is kept in the result.
     """
     turns = [images[(torch.arange(config.batch) + first) % len(images)] for first in _starts(len(images), config.batch)]
     x = turns[0]
@@ -123,7 +124,7 @@ def bench(name: str, dense: nn.Module, gated: nn.Module, images: Tensor, config:
 def _variants(
     gated: nn.Module, dense: nn.Module, images: Tensor, pruned: tuple[float, ...]
 ) -> Iterator[tuple[str, nn.Module]]:
-    """The network as it is, unless nothing of it is pruned, and copies that cost other shares."""
+    """The network as it is, unless nothing of it is pruned, and copies with the wanted shares pruned."""
     if not isinstance(gated, GatedNetwork):
         yield "engine, as it is", gated
         return
@@ -139,7 +140,7 @@ def _variants(
 
 
 def _kept(network: nn.Module, dense: nn.Module, x: Tensor) -> float:
-    """The mean share of the dense FLOPs over a batch."""
+    """The mean share of the dense FLOPs that a network computes on a batch."""
     if not isinstance(network, GatedNetwork | PixelGatedNetwork):
         return ungated_cost(network, x[:1]).dense_flops / ungated_cost(dense, x[:1]).dense_flops
     with torch.no_grad(), record(network) as gates:
@@ -184,7 +185,10 @@ def _pinned(config: BenchConfig) -> Iterator[None]:
 def durations(
     calls: Mapping[str, Call], seconds: float, clock: Callable[[], float], *, warm: int = 1, burst: int = 3
 ) -> dict[str, list[float]]:
-    """Interleaved bursts; the first calls of each warm the caches and are not counted."""
+    """The times of each call, taken in turns until ``seconds`` have passed.
+
+    In each turn a call runs ``warm`` times untimed, to fill the caches, and then ``burst`` times by ``clock``.
+    """
     for call in calls.values():
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}

@@ -19,9 +19,11 @@ SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.08)
 def latency_table(
     network: GatedNetwork, images: Tensor, *, shares: Sequence[float] = SHARES, threads: int = 1, repeats: int = 15
 ) -> LatencyTable:
-    """Measures copies of the network at several costs, one image a call; as ``network.latency`` it makes times budgets.
+    """Measures copies of the network at several costs; set as ``network.latency``, the table lets budgets be times.
 
-    ``images`` decide which channels are open where; a few dozen serve.
+    ``images`` set the thresholds of each cost and are what is timed, one in each call; a few dozen will do. ``shares``
+    are shares of the dense FLOPs; those that the network cannot reach are left out. ``repeats`` is how many calls each
+    time is the median of.
     """
     check_kind("network", network, GatedNetwork, "what sanp.gate returned")
     check_kind("images", images, Tensor, "a tensor of images")
@@ -44,7 +46,7 @@ def latency_table(
 
 
 def _rising(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points with both columns ascending: a slower time at a lower cost is noise, and is taken down to the next."""
+    """The points by rising cost; a time above that of a higher cost is noise, and is lowered to it."""
     kept: list[tuple[float, float]] = []
     for share, taken in sorted(points, reverse=True):
         kept.append((share, min(taken, kept[-1][1]) if kept else taken))
@@ -52,10 +54,10 @@ def _rising(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def seconds_per_image(networks: Sequence[nn.Module], images: Tensor, *, rounds: int = 30) -> list[float | None]:
-    """The median of calls with one image on one thread, for each network; None where the engine cannot run all of it.
+    """The median time of ``rounds`` calls with one image on one thread, for each network.
 
-    The processor's time, which on one thread is what the clock shows on a machine with nothing else to do. The images
-    are taken in turn: where gates look at the image, each has its own time.
+    None where the engine cannot run the whole network natively. Times are the processor's, which on one thread is what
+    the clock shows on an idle machine. Calls take the images in turn, for gates may decide differently on each.
     """
     engines = [compile(network, images[:1], threads=1) for network in networks]
     native = [number for number, engine in enumerate(engines) if engine.plan.native]

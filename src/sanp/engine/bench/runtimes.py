@@ -1,4 +1,4 @@
-"""A dense network in other people's runtimes: each is a call to be timed, or the reason why it is not here."""
+"""A dense network in other runtimes: each is a call to be timed, or the reason why there is none."""
 
 import contextlib
 import io
@@ -23,9 +23,9 @@ class Missing(Exception):
 def dense_calls(
     net: nn.Module, x: Tensor, images: Tensor, *, threads: int, wanted: tuple[str, ...] | None = None
 ) -> tuple[dict[str, Call], dict[str, str]]:
-    """The runtimes that run ``net`` on the batch ``x``, and for the others the reason.
+    """Calls that run ``net`` on the batch ``x``, by runtime, and for the other runtimes the reason.
 
-    ``images`` set the ranges of int8. ``wanted`` are names of :data:`RUNTIMES`, or all.
+    ``images`` set the ranges of int8. ``wanted`` are names of :data:`RUNTIMES`; None: all of them.
     """
     calls: dict[str, Call] = {}
     reasons: dict[str, str] = {}
@@ -45,7 +45,7 @@ def dense_calls(
             reasons[name] = str(reason)
         except ImportError as error:
             reasons[name] = f'{error.name or error} is not installed: pip install "sanp[bench]"'
-        except Exception as error:  # whatever a stranger's network does to a stranger's compiler
+        except Exception as error:  # a runtime may raise anything
             reasons[name] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:160]}"
         else:
             calls[name] = call
@@ -54,7 +54,7 @@ def dense_calls(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Other people's warnings and progress bars are not what was asked for."""
+    """Without the warnings, logs and progress bars of other libraries."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -138,4 +138,4 @@ RUNTIMES: dict[str, Callable[[nn.Module, Tensor, Tensor, int, Callable[[], bytes
     "OpenVINO int8": _openvino_int8,
 }
 FP32 = ("torch eager", "torch.compile", "ONNX Runtime", "OpenVINO")
-"""those in the engine's own precision; the fastest of them is what ratios are to"""
+"""those in the engine's own precision; ratios are to the fastest of them"""

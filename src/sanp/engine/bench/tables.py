@@ -1,4 +1,4 @@
-"""Benchmarks as tables and as a figure: time against FLOPs, with the line on which a saved FLOP is a saved second."""
+"""Benchmarks as Markdown tables and as a figure of time against FLOPs."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ _ENGINE = "engine, "
 
 
 def engine_table(lines: Iterable[Mapping[str, Any]]) -> str:
-    """A Markdown table of results lines; of several of one network, batch and number of threads the last counts."""
+    """A Markdown table of results; of several lines with one network, batch and number of threads the last counts."""
     newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
     pruned = sorted({row["what"] for line in newest.values() for row in line["rows"] if _is_pruned(row["what"])})
     heads = ["nothing pruned", *(what.removeprefix(_ENGINE) for what in pruned)]
@@ -29,9 +29,10 @@ def engine_table(lines: Iterable[Mapping[str, Any]]) -> str:
 
 
 def threads_table(lines: Iterable[Mapping[str, Any]]) -> str:
-    """A Markdown table of how much faster several threads are than one; the last line of a case counts.
+    """A Markdown table of how much faster several threads are than one, by medians.
 
-    Medians, and in brackets the fastest tenth of the calls where a line has it.
+    In brackets, by the fastest tenth of the calls, where a line has that. Of several lines with one network, batch and
+    number of threads the last counts.
     """
     newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
     columns = list(dict.fromkeys(what for line in newest.values() for what in line["gains"]))
@@ -59,7 +60,10 @@ def _cell(row: Mapping[str, Any] | None, *, own: bool = True) -> str:
 
 
 def time_against_flops(lines: Iterable[Mapping[str, Any]]) -> Any:
-    """A plotly figure of results lines: one curve for each network, batch and number of threads."""
+    """A plotly figure of results: one curve for each network, batch and number of threads.
+
+    A dotted line shows where time would be proportional to FLOPs.
+    """
     import plotly.graph_objects as go
 
     newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
@@ -99,7 +103,7 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def write_figure(figure: Any, path: Path) -> None:
-    """Writes a page or, drawn by a Chromium on this machine, an image."""
+    """Writes a figure as a page, or as an image, which wants a Chromium on this machine."""
     if path.suffix not in FORMATS:
         raise SanpError(f"{path} has no known ending: choose one of {', '.join(FORMATS)}")
     try:

@@ -1,4 +1,7 @@
-"""One rule for each aten operator that the native part knows."""
+"""One rule for each aten operator that a program can express.
+
+A rule is given a lowering and a node; it defines the node's output there, or raises :class:`Unsupported`.
+"""
 
 import functools
 from typing import Any
@@ -7,15 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.gate_weights import floats
-from sanp.engine.lowering.lowering import Lowering, Rule, _pair, sample_shape
-from sanp.engine.lowering.program import Activation
-from sanp.engine.lowering.shapes import Floats, Window
+from sanp.engine.lowering.lowering import Lowering, Rule
+from sanp.engine.lowering.shapes import Floats, Window, pair, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
-from sanp.tracing.tracer import Node, Value
+from sanp.tracing.graph import Node, Value
 
 
 def _argument(node: Node, position: int, name: str, default: Any) -> Any:
+    """An argument that may have been given by position, by name, or not at all."""
     return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
 
 
@@ -64,7 +68,7 @@ def _activation(kind: str) -> Rule:
 
 def _clip(low: Lowering, node: Node, *, lowest: float = -np.inf, highest: float = np.inf) -> None:
     bounds = (_argument(node, 1, "min", lowest), _argument(node, 2, "max", highest))
-    if node.op.removesuffix("_") == "hardtanh":
+    if node.base_op == "hardtanh":
         bounds = (_argument(node, 1, "min_val", -1.0), _argument(node, 2, "max_val", 1.0))
     bounds = (lowest if bounds[0] is None else bounds[0], highest if bounds[1] is None else bounds[1])
     if not all(isinstance(bound, int | float) for bound in bounds) or bounds[0] > bounds[1]:
@@ -81,7 +85,7 @@ def _prelu(low: Lowering, node: Node) -> None:
 
 
 def _by_channel(low: Lowering, value: Value, constant: Any) -> Floats:
-    """A number or a tensor of one number a channel, spread over the channels."""
+    """A number, or a tensor of one number for each channel, as an array of one number for each channel."""
     channels, dims = low.shape(value)[1], len(low.shape(value))
     if isinstance(constant, int | float):
         return np.full(channels, constant, np.float32)
@@ -138,10 +142,10 @@ def _divide(low: Lowering, node: Node) -> None:
 def _max_pool(low: Lowering, node: Node) -> None:
     x, kernel = node.args[:2]
     window = Window(
-        kernel=_pair(kernel),
-        stride=_pair(_argument(node, 2, "stride", None) or kernel),
-        padding=_pair(_argument(node, 3, "padding", 0)),
-        dilation=_pair(_argument(node, 4, "dilation", 1)),
+        kernel=pair(kernel),
+        stride=pair(_argument(node, 2, "stride", None) or kernel),
+        padding=pair(_argument(node, 3, "padding", 0)),
+        dilation=pair(_argument(node, 4, "dilation", 1)),
     )
     _, *size = sample_shape(low.shape(node.outputs[0]))  # type: ignore[arg-type]
     low.define(node.outputs[0], low.writer.pool(low.native(x), window, (size[0], size[1])))
@@ -150,9 +154,9 @@ def _max_pool(low: Lowering, node: Node) -> None:
 def _average_pool(low: Lowering, node: Node) -> None:
     x, kernel = node.args[:2]
     window = Window(
-        kernel=_pair(kernel),
-        stride=_pair(_argument(node, 2, "stride", None) or kernel),
-        padding=_pair(_argument(node, 3, "padding", 0)),
+        kernel=pair(kernel),
+        stride=pair(_argument(node, 2, "stride", None) or kernel),
+        padding=pair(_argument(node, 3, "padding", 0)),
     )
     ones = torch.ones(1, 1, *low.shape(x)[2:])
     options = {"count_include_pad": _argument(node, 5, "count_include_pad", True)}
@@ -203,6 +207,7 @@ def _move(low: Lowering, node: Node) -> None:
     low.move(node)
 
 
+# Operators that only move numbers about: the lowering runs them on the numbers of the elements.
 MOVES = (
     "view _unsafe_view reshape permute transpose slice select split split_with_sizes chunk squeeze unsqueeze flip "
     "index_select narrow pixel_unshuffle channel_shuffle native_channel_shuffle unflatten clone detach alias "

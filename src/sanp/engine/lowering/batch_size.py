@@ -1,4 +1,4 @@
-"""What in a traced operator counts samples: the traces of two batches differ in it, so that any batch can follow."""
+"""Traced operators for any batch size: what counts samples in them is found by comparing traces of two sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,36 +8,38 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from sanp.tracing.tracer import Node, Value
+from sanp.tracing.graph import Node, Value
 
 
 @dataclass(frozen=True)
 class Count:
-    """A whole number that grows with the batch: ``each`` a sample, and ``rest``."""
+    """A whole number that depends on the size of the batch: each · batch + rest."""
 
     each: int
     rest: int
 
     def at(self, batch: int) -> int:
-        """The number for a batch."""
+        """The number for a batch of this size."""
         return self.each * batch + self.rest
 
 
 @dataclass(frozen=True)
 class Tiled:
-    """A constant that repeats itself once a sample, as coordinates do that are laid beside the maps."""
+    """A constant tensor with the same part for every sample, as coordinates that are put beside feature maps."""
 
     part: Tensor
 
     def at(self, batch: int) -> Tensor:
-        """The constant for a batch."""
+        """The constant for a batch of this size."""
         return self.part.repeat(batch, *(1,) * (self.part.dim() - 1))
 
 
 def for_any_batch(nodes: Sequence[Node], others: Sequence[Node], few: int, more: int) -> dict[int, Node]:
-    """By identity, each node of a trace of ``few`` samples with counts in place of what differs in one of ``more``.
+    """Nodes that take any batch size, by identity of the nodes of a trace of ``few`` samples.
 
-    Empty if the traces are not alike; what differs in some other way stays as it is, for a check to find.
+    ``others`` are the nodes of a trace of ``more`` samples; a :class:`Count` or :class:`Tiled` stands where the two
+    differ. The result is empty if the traces have other operators. What differs in some other way stays as it is, and
+    the comparison of the engine with the network finds it.
     """
     if [node.op for node in nodes] != [node.op for node in others]:
         return {}

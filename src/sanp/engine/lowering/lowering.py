@@ -1,42 +1,47 @@
-"""Units of a trace become operators of a native program; operators that only move numbers are followed by index."""
+"""Writes the units of a trace as operators of a program.
+
+A convolution is written only when something reads it, for an addition or activation that follows becomes part of it.
+Operators that only move numbers are run on the numbers of the elements, so that no rule need know what they mean.
+"""
 
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.gate_weights import floats, gate_weights
-from sanp.engine.lowering.program import IDENTITY, Activation, ProgramWriter
-from sanp.engine.lowering.shapes import Floats, Shape, Window
+from sanp.engine.lowering.shapes import Floats, Shape, Window, pair, sample_shape
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
+from sanp.engine.lowering.writer import Writer
 from sanp.spm.gated_conv import FollowingConv, GatedConv
-from sanp.tracing.tracer import Node, Trace, Value
-
-if TYPE_CHECKING:
-    from sanp.engine.onnx.writer import OnnxWriter
-
-Writer: TypeAlias = Union[ProgramWriter, "OnnxWriter"]
-"""what programs are written with: the native library's, or ONNX's"""
+from sanp.tracing.graph import ConvolutionCall, Node, Trace, Value
 
 
 @dataclass(frozen=True)
 class Moved:
-    """A value whose elements are those of a native value in another order."""
+    """A traced value whose elements are those of a program's value in another order."""
 
     base: int
-    index: Tensor  # the value's shape without the batch: numbers of elements of the base
+    """the program's value"""
+    index: Tensor
+    """numbers of elements of one sample of the base, in the traced value's shape without the batch"""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A convolution that is not written yet: what follows it may still become part of it."""
+    """A convolution that is not written yet: what follows it may still become part of it.
+
+    ``gate`` and ``residual`` are numbers in the program, -1 for none; the fields are the arguments of
+    :meth:`Writer.conv`.
+    """
 
     name: str
+    """path of the module"""
     x: int
     weight: Floats
     bias: Floats
@@ -47,20 +52,19 @@ class Pending:
     residual: int = -1
 
 
-def sample_shape(shape: torch.Size) -> Shape:
-    """(C, H, W) of one sample of a traced value: a sequence is a map of one row, a vector a map of one pixel."""
-    if not 2 <= len(shape) <= 4:
-        raise Unsupported(f"a value of {len(shape)} dimensions")
-    channels, height, width = (*shape[1:], 1, 1)[:3] if len(shape) != 3 else (shape[1], 1, shape[2])
-    return channels, height, width
-
-
 class Lowering:
-    """Writes one native program from consecutive units. ``kept`` are the values that something else reads."""
+    """Writes one program from consecutive units of a trace.
 
-    def __init__(self, trace: Trace, writer: Writer, kept: set[Value], readers: Mapping[Value, int]) -> None:
+    ``rules`` are by name of the aten operator. ``kept`` are the values that something outside of the program reads,
+    ``readers`` says how many of the units read each value.
+    """
+
+    def __init__(
+        self, trace: Trace, writer: Writer, rules: Mapping[str, "Rule"], kept: set[Value], readers: Mapping[Value, int]
+    ) -> None:
         self.trace = trace
         self.writer = writer
+        self._rules = rules
         self.inputs: list[Value] = []
         self.origin: list[str] = []
         """for every operator of the program, the unit it came from"""
@@ -69,7 +73,7 @@ class Lowering:
         self._of: dict[Value, int | Moved | Pending] = {}
 
     def add(self, unit: Unit) -> None:
-        """Translates a unit; raises :class:`Unsupported`."""
+        """Writes a unit; raises :class:`Unsupported` if no rule can."""
         if isinstance(unit.module, GatedConv | FollowingConv):
             self._gated(unit, unit.module)
         else:
@@ -86,9 +90,7 @@ class Lowering:
         self.origin += [name] * (len(self.writer.operators) - len(self.origin))
 
     def _rule(self, node: Node) -> "Rule":
-        from sanp.engine.lowering.aten_rules import RULES
-
-        rule = RULES.get(node.op) or RULES.get(node.op.removesuffix("_"))
+        rule = self._rules.get(node.op) or self._rules.get(node.base_op)
         if rule is None:
             raise Unsupported(f"operator {node.op} is not known to the native part")
         return rule
@@ -98,11 +100,11 @@ class Lowering:
         return self.trace.shapes[value.index]
 
     def is_last_reader(self, value: Value) -> bool:
-        """Nothing else reads the value, so that it need not exist by itself."""
+        """Whether one unit alone reads the value, so that it need not exist by itself."""
         return self._readers.get(value, 0) == 1 and value not in self._kept
 
     def native(self, value: Value) -> int:
-        """The value's number in the program: written now if it was waiting, an input if it comes from outside."""
+        """The value's number in the program; what waits to be written is written now, what is unknown is an input."""
         known = self._of.get(value)
         if known is None:
             known = self.writer.input(*sample_shape(self.shape(value)))
@@ -115,7 +117,7 @@ class Lowering:
         return known
 
     def define(self, value: Value | None, made: "int | Moved | Pending") -> None:
-        """Says what a traced value is."""
+        """Says what a traced value is in the program."""
         assert value is not None
         self._of[value] = made
 
@@ -132,7 +134,7 @@ class Lowering:
         return self.writer.activation(self.native(value), act)
 
     def add_values(self, a: Value, b: Value) -> "int | Pending":
-        """a + b; the convolution that comes last takes the other operand in."""
+        """a + b, inside the convolution that makes b or a where that is possible."""
         if a != b and sample_shape(self.shape(a)) == sample_shape(self.shape(b)):
             for host, other in ((b, a), (a, b)):
                 waiting = self.pending(host)
@@ -141,7 +143,7 @@ class Lowering:
         return self.writer.add(self.native(a), self.native(b))
 
     def scale_and_shift(self, value: Value, scale: Floats, shift: Floats, *, fills: bool) -> "int | Pending":
-        """A batch norm or a product with constants, folded into a dense convolution before it."""
+        """scale · value + shift by channel, inside the convolution that makes it where that is dense and waiting."""
         waiting = self.pending(value)
         if waiting is not None and waiting.gate < 0 and not waiting.follows and waiting.residual < 0:
             rows = scale.reshape(-1, *(1,) * (waiting.weight.ndim - 1))
@@ -164,7 +166,7 @@ class Lowering:
         )  # fmt: skip
 
     def _arranged(self, moved: Moved, shape: Shape) -> int:
-        """A moved value written out: a choice of channels, a flattening, or both."""
+        """A moved value as a choice of channels, a flattening, or both."""
         channels, height, width = self.writer.shapes[moved.base]
         index, pixels = moved.index.reshape(shape[0], -1), height * width
         base = moved.base
@@ -181,7 +183,7 @@ class Lowering:
         return self.writer.channels(base, source.tolist())
 
     def move(self, node: Node) -> None:
-        """Runs an operator that only moves numbers on the numbers of elements."""
+        """Runs an operator that only moves numbers on the numbers of the elements of a batch."""
         source = node.inputs()[0]
         known = self._of.get(source)
         moved = known if isinstance(known, Moved) else None
@@ -203,11 +205,11 @@ class Lowering:
         if module.norm_outside:
             raise Unsupported("a gate that waits for a batch norm outside its module")
         convolutions = [node for node in unit.nodes if node.op == "convolution"]
-        if len(convolutions) != 1 or convolutions[0].args[0] != unit.inputs[0]:
+        if len(convolutions) != 1 or (call := ConvolutionCall.of(convolutions[0])).input != unit.inputs[0]:
             raise Unsupported("a gated module that is not one convolution of its input")
         conv = self.convolution(convolutions[0])
         if module.norm is not None:
-            scale, shift = affine_of(module.norm, convolutions[0].args[1].shape)
+            scale, shift = affine_of(module.norm, call.weight.shape)
             rows = scale.reshape(-1, *(1,) * (conv.weight.ndim - 1))
             conv = replace(conv, weight=conv.weight * rows, bias=conv.bias * scale + shift)
         if isinstance(module, GatedConv):
@@ -220,13 +222,14 @@ class Lowering:
         self.define(unit.outputs[0], conv)
 
     def convolution(self, node: Node) -> Pending:
-        """A convolution as the library wants it."""
-        x, weight, bias, stride, padding, dilation, transposed, _, groups = node.args[:9]
-        if not isinstance(weight, Tensor) or isinstance(bias, Value) or transposed:
+        """A traced convolution with constant weights; one over a sequence is one over a map of one row."""
+        call = ConvolutionCall.of(node)
+        weight, bias = call.weight, call.bias
+        if not isinstance(weight, Tensor) or isinstance(bias, Value) or call.transposed:
             raise Unsupported("a transposed convolution, or one whose weights depend on the input")
         if weight.dim() not in (3, 4) or weight.dtype != torch.float32:
             raise Unsupported(f"a convolution over {weight.dim() - 2} dimensions in {weight.dtype}")
-        pairs = [_pair(given) for given in (stride, padding, dilation)]
+        pairs = [pair(given) for given in (call.stride, call.padding, call.dilation)]
         kernel = floats(weight) if weight.dim() == 4 else floats(weight)[:, :, None]
         if weight.dim() == 3:
             pairs = [(1, pairs[0][1]), (0, pairs[1][1]), (1, pairs[2][1])]
@@ -235,10 +238,11 @@ class Lowering:
         window = Window(kernel=kernel.shape[2:], stride=pairs[0], padding=pairs[1], dilation=pairs[2])
         shift = np.zeros(len(kernel), np.float32) if bias is None else floats(bias)
         path = self.trace.calls[node.call].path
-        return Pending(path.removesuffix(".conv"), self.native(x), kernel, shift, window, groups)
+        return Pending(path.removesuffix(".conv"), self.native(call.input), kernel, shift, window, call.groups)
 
 
 Rule = Callable[[Lowering, Node], None]
+"""writes one operator of a trace; raises :class:`Unsupported` for one that the program's operators cannot express"""
 
 
 def affine_of(norm: nn.Module, weight: torch.Size) -> tuple[Floats, Floats]:
@@ -251,8 +255,3 @@ def affine_of(norm: nn.Module, weight: torch.Size) -> tuple[Floats, Floats]:
         shift = exact(probe).reshape(-1)
         scale = exact(probe + 1).reshape(-1) - shift
     return floats(scale), floats(shift)
-
-
-def _pair(given: Any) -> tuple[int, int]:
-    numbers = [given] if isinstance(given, int) else list(given)
-    return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])

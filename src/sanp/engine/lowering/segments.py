@@ -1,16 +1,17 @@
-"""Cuts a traced network into stretches that run natively and stretches that run in torch, in order of execution."""
+"""Cuts a traced network into segments that run natively and segments that run in torch, in order of execution."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sanp.engine.lowering.aten_rules import MOVES
-from sanp.engine.lowering.lowering import Lowering, Writer
+from sanp.engine.lowering.aten_rules import MOVES, RULES
+from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.units import Unit, units_of
 from sanp.engine.lowering.unsupported import Unsupported
+from sanp.engine.lowering.writer import Writer
 from sanp.spm.gated_conv import FollowingConv
-from sanp.tracing.tracer import Node, Trace, Value
+from sanp.tracing.graph import Node, Trace, Value
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,10 @@ class Obstacle(Unsupported):
 
 
 def cut(trace: Trace, new_writer: Callable[[], Writer] = ProgramWriter) -> list[tuple[Segment, Lowering | None]]:
-    """The segments of a network, the native ones with their program; :class:`Unsupported` if it cannot be cut."""
+    """The segments of a network, each native one with the lowering that has written it.
+
+    ``new_writer`` makes the writer of each program. Raises :class:`Unsupported` if the network cannot be cut.
+    """
     units = units_of(trace)
     if not units:
         raise Unsupported("a network that runs no operator")
@@ -76,9 +80,9 @@ def _segments(trace: Trace, units: Sequence[Unit], reasons: Mapping[int, str]) -
 
 
 def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
-    """The native program of a segment; :class:`Obstacle` names the unit that stands in the way."""
+    """Writes a segment's program; raises :class:`Obstacle` with the first unit that cannot be written."""
     readers = Counter(value for unit in segment.units for value in unit.inputs)
-    lowering = Lowering(trace, writer, set(segment.outputs), readers)
+    lowering = Lowering(trace, writer, RULES, set(segment.outputs), readers)
     for unit in segment.units:
         try:
             lowering.add(unit)
@@ -94,7 +98,7 @@ def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
 
 
 def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
-    """Why a unit could not even run natively by itself, or None. What moves numbers depends on its neighbours."""
+    """Why a unit cannot run natively even by itself, or None. For what moves numbers, its neighbours decide that."""
     samples = trace.shapes[trace.inputs[0].index][0]
     shapes = [trace.shapes[value.index] for value in (*unit.inputs, *unit.outputs)]
     if any(len(shape) == 0 or shape[0] not in (0, samples) for shape in shapes):  # 0: what nothing will read
@@ -102,14 +106,14 @@ def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
     if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.op in MOVES):
         return None
     try:
-        Lowering(trace, writer, set(unit.outputs), {}).add(unit)
+        Lowering(trace, writer, RULES, set(unit.outputs), {}).add(unit)
     except Unsupported as reason:
         return str(reason)
     return None
 
 
 def _without_trifles(runs: list[tuple[bool, list[Unit]]]) -> list[tuple[bool, list[Unit]]]:
-    """A native stretch without a convolution is not worth two copies: it joins its torch neighbours."""
+    """A native segment without a convolution or product is not worth copying in and out: it runs in torch."""
     merged: list[tuple[bool, list[Unit]]] = []
     for native, members in runs:
         heavy = any(node.op in ("convolution", "addmm", "mm") for unit in members for node in unit.nodes)
@@ -122,7 +126,7 @@ def _without_trifles(runs: list[tuple[bool, list[Unit]]]) -> list[tuple[bool, li
 
 
 def _check_cut(trace: Trace, segments: Sequence[Segment]) -> None:
-    """Every value that a segment reads must have been given out by an earlier one, and none of a module's insides."""
+    """Raises unless every value that a segment reads is an input or an output of an earlier unit."""
     known = set(trace.inputs)
     for segment in segments:
         hidden = [value for value in segment.inputs if value not in known]

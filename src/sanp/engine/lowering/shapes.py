@@ -1,10 +1,13 @@
-"""The shapes (C, H, W) of a program's values: what each operator takes and makes, whatever it is written for."""
+"""The shapes (C, H, W) of a program's values: what each operator takes, and what it makes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from sanp.engine.lowering.unsupported import Unsupported
 
 Floats = NDArray[np.float32]
 Pair = tuple[int, int]
@@ -13,7 +16,7 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Where a kernel looks: a convolution's or a pooling's."""
+    """The window of a convolution or a pooling; every pair is (height, width)."""
 
     kernel: Pair
     stride: Pair = (1, 1)
@@ -21,18 +24,32 @@ class Window:
     dilation: Pair = (1, 1)
 
     def numbers(self) -> list[int]:
-        """In the order of the library."""
+        """All of it in the library's order."""
         return [*self.kernel, *self.stride, *self.padding, *self.dilation]
 
     def out(self, size: Pair) -> Pair:
-        """The size of the map that it gives."""
+        """The size of the map that comes of a map of this size."""
         extent = zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         height, width = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in extent)
         return height, width
 
 
+def pair(given: int | Sequence[int]) -> Pair:
+    """(height, width) of a setting that torch takes as one number for both, as a list of one, or as a list of two."""
+    numbers = [given] if isinstance(given, int) else list(given)
+    return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+def sample_shape(shape: torch.Size) -> Shape:
+    """(C, H, W) of one sample of a traced value: a sequence is a map of one row, a vector a map of one pixel."""
+    if not 2 <= len(shape) <= 4:
+        raise Unsupported(f"a value of {len(shape)} dimensions")
+    channels, height, width = (*shape[1:], 1, 1)[:3] if len(shape) != 3 else (shape[1], 1, shape[2])
+    return channels, height, width
+
+
 def convolved(x: Shape, weight: Floats, bias: Floats, window: Window, groups: int) -> Shape:
-    """What a convolution makes of a value."""
+    """The shape of a convolution's result; raises if weight (C_out, C_in / groups, height, width) does not fit."""
     out, each, *kernel = weight.shape
     if each * groups != x[0] or out % groups or len(bias) != out or tuple(kernel) != tuple(window.kernel):
         raise ValueError(f"weights {weight.shape} in {groups} groups do not fit a value {x} and a window {window}")
@@ -43,33 +60,33 @@ def convolved(x: Shape, weight: Floats, bias: Floats, window: Window, groups: in
 
 
 def projected(x: Shape, weight: Floats, bias: Floats) -> Shape:
-    """What a fully connected layer makes of a vector."""
+    """The shape of a fully connected layer's result; raises if weight (C_out, C_in) does not fit."""
     if weight.shape[1] != x[0] or x[1:] != (1, 1) or len(bias) != len(weight):
         raise ValueError(f"a matrix {weight.shape} does not fit a value {x}")
     return len(weight), 1, 1
 
 
 def joined(parts: Sequence[Shape]) -> Shape:
-    """Channels of several values, one after the other."""
+    """The shape of the channels of several values, one after the other."""
     if len({part[1:] for part in parts}) != 1:
         raise ValueError(f"values {list(parts)} are not maps of one size")
     return sum(part[0] for part in parts), *parts[0][1:]
 
 
 def chosen(x: Shape, source: Sequence[int]) -> Shape:
-    """Some channels of a value, in any order."""
+    """The shape of some channels of a value, in any order."""
     if not source or not 0 <= min(source) <= max(source) < x[0]:
         raise ValueError(f"channels {list(source)[:8]} are not among those of a value {x}")
     return len(source), *x[1:]
 
 
 def combined(a: Shape, b: Shape, *, by_channel: bool = False) -> Shape:
-    """A sum or a product of two values of one shape; with ``by_channel`` the second may be one number a channel."""
+    """The shape of a sum or product; with ``by_channel`` the second value may be one number for each channel."""
     if a != b and not (by_channel and b == (a[0], 1, 1)):
         raise ValueError(f"values {a} and {b} are not of one shape")
     return a
 
 
 def flattened(x: Shape) -> Shape:
-    """Every element as a channel of its own."""
+    """The shape of a value with every element as a channel of its own."""
     return x[0] * x[1] * x[2], 1, 1

@@ -1,4 +1,4 @@
-"""What the engine translates, one at a time: an operator of the trace, or a whole gated convolution."""
+"""What the engine writes one at a time: an operator of the trace, or a whole gated convolution."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from torch import nn
 
 from sanp.spm.gated_conv import FollowingConv, GatedConv
-from sanp.tracing.tracer import Node, Trace, Value
+from sanp.tracing.graph import Node, Trace, Value
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Some nodes that are translated together."""
+    """Some nodes that are written together."""
 
     index: int
     nodes: tuple[Node, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     module: nn.Module | None
-    """the gated convolution that they make up"""
+    """the gated convolution that they make up; None for a single operator"""
     name: str
-    """path of the module that ran it, and the operator"""
+    """path of the module that ran it, and for a single operator its name"""
 
     @property
     def node(self) -> Node:
@@ -29,7 +29,7 @@ class Unit:
 
 
 def units_of(trace: Trace) -> list[Unit]:
-    """Every unit that the outputs depend on, in order of execution."""
+    """Every unit of a trace that the outputs depend on, in order of execution."""
     return _needed(trace, list(_all_units(trace)))
 
 

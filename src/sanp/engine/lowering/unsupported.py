@@ -1,5 +1,5 @@
-"""What the native part does not know."""
+"""What a program cannot express."""
 
 
 class Unsupported(Exception):
-    """The native part does not know this; the message says what."""
+    """A program cannot express this; the message says what."""

@@ -1,4 +1,5 @@
-// The plain C interface that Python loads. Functions give 0, or -1 and a message.
+// The plain C interface that engine/library.py calls. A function with a `message` gives 0, or -1 and a message of at
+// most `room` bytes.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,7 @@ extern const Kernels kernels_wide;
 
 namespace {
 
+// The kernels that this processor can run, the fastest first.
 std::vector<const Kernels*> usable_kernels() {
   std::vector<const Kernels*> found;
 #ifdef SANP_WITH_AVX512
@@ -59,6 +61,7 @@ using namespace sanp;
 
 namespace {
 
+// No exception may pass into C.
 template <class Work>
 int guarded(char* message, long room, Work work) {
   try {
@@ -68,6 +71,17 @@ int guarded(char* message, long room, Work work) {
     if (message && room > 0) std::snprintf(message, (size_t)room, "%s", e.what());
     return -1;
   }
+}
+
+#define SANP_NAME_OF(name) #name,
+#define SANP_WORDS_OF(name, words) words,
+constexpr const char* kOperators[] = {SANP_OPERATORS(SANP_NAME_OF)};
+constexpr const char* kActivations[] = {SANP_ACTIVATIONS(SANP_NAME_OF)};
+constexpr const char* kAlgorithms[] = {SANP_ALGORITHMS(SANP_WORDS_OF)};
+
+template <int Count>
+const char* name_in(const char* const (&names)[Count], int place) {
+  return place < 0 || place >= Count ? nullptr : names[place];
 }
 
 ConvOp& conv_at(Program& p, int op) {
@@ -80,9 +94,15 @@ ConvOp& conv_at(Program& p, int op) {
 
 extern "C" {
 
-// Counted up with every change of this interface, here and in library.py.
-int sanp_interface() { return 8; }
+// The version of this interface: counted up with every change, here and in library.py.
+int sanp_interface() { return 9; }
 
+// What a number stands for, or null for a number that stands for nothing.
+const char* sanp_operator_name(int number) { return name_in(kOperators, number - 1); }
+const char* sanp_activation_name(int number) { return name_in(kActivations, number); }
+const char* sanp_algorithm_name(int number) { return name_in(kAlgorithms, number); }
+
+// Makes a program of the numbers `code` and the weights `data`, as read.cpp reads them. SANP_ISA may name its kernels.
 int sanp_create(const int64_t* code, long count, const float* data, long floats, Program** out, char* message,
                 long room) {
   return guarded(message, room, [&] {
@@ -93,6 +113,8 @@ int sanp_create(const int64_t* code, long count, const float* data, long floats,
 
 void sanp_free(Program* p) { delete p; }
 
+// Runs a batch: `in` and `out` have an address for each input and output of the program. `seconds`, `live` and `finite`
+// are those of Notes, and may be null.
 int sanp_run(Program* p, const float* const* in, float* const* out, long samples, int threads, double* seconds,
              int* live, char* finite, char* message, long room) {
   return guarded(message, room, [&] {
@@ -101,7 +123,7 @@ int sanp_run(Program* p, const float* const* in, float* const* out, long samples
   });
 }
 
-// One input and one output, and as few arguments as can be: 0 if all went well, else sanp_run says more.
+// Runs a batch through a program of one input and one output. Gives 0 if all went well and every number was finite.
 int sanp_run_one(Program* p, const float* in, float* out, long samples, int threads) {
   try {
     std::vector<char> finite(samples > 0 ? samples : 0);
@@ -112,7 +134,7 @@ int sanp_run_one(Program* p, const float* in, float* out, long samples, int thre
   }
 }
 
-// Which algorithms an operator can run, as bits; -1 if it is not a convolution.
+// The algorithms that can compute an operator: bit a is set for algorithm a. -1 if it is not a convolution.
 int sanp_algorithms(Program* p, int op) {
   if (op < 0 || op >= (int)p->ops.size()) return -1;
   auto* c = std::get_if<ConvOp>(&p->ops[op].kind);
@@ -122,6 +144,7 @@ int sanp_algorithms(Program* p, int op) {
   return bits;
 }
 
+// Sets the algorithm of a convolution; not while the program runs.
 int sanp_choose(Program* p, int op, int algorithm, char* message, long room) {
   return guarded(message, room, [&] {
     ConvOp& c = conv_at(*p, op);
@@ -131,7 +154,7 @@ int sanp_choose(Program* p, int op, int algorithm, char* message, long room) {
   });
 }
 
-// Gives back the weights of the algorithms that were not chosen; after this there is nothing left to choose.
+// Frees the weights of the algorithms that were not chosen; after this there is nothing left to choose.
 int sanp_settle(Program* p, char* message, long room) {
   return guarded(message, room, [&] { settle_weights(*p); });
 }

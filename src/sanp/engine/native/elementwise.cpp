@@ -1,4 +1,4 @@
-// Operators that go through the live channels one by one: activations, affine maps, sums and products.
+// Operators that take the live channels one by one: activations, affine maps, sums and products.
 #include "operators.hpp"
 
 namespace sanp {

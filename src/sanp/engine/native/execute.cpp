@@ -1,12 +1,12 @@
-// Convolutions, gates, pooling and linear layers: which channels are to be computed, and calls of the kernels for them.
+// Convolutions, gates, pooling and linear layers: decides which channels to compute, and calls the kernels for them.
 #include <cmath>
 
 #include "operators.hpp"
 
 namespace sanp {
 
-// A channel is computed if its gate is open, copied from the residual if only that has it, and constant if the
-// activation of zero is not zero.
+// The channels that a convolution computes for one sample. A channel that is not open is the residual's where that has
+// it, and else constant where the activation of zero is not zero; both are written here.
 Outputs Run::outputs(const ConvOp& o) const {
   const Map& in = map(op.in[0]);
   Map& out = map(op.out);

@@ -1,5 +1,7 @@
-// The table of kernels of one instruction set; the files kernels_*.cpp compile this with different flags.
-#include "gate.hpp"
+// The table of kernels of one instruction set. Each kernels_*.cpp compiles it with flags of its own.
+#pragma once
+#include "kernels/lanes.hpp"
+#include "kernels/gate.hpp"
 
 namespace SANP_NAMESPACE {
 
@@ -14,6 +16,7 @@ static long conv_scratch(const Conv& c, Algorithm algorithm) {
   }
 }
 
+// The first floats of the scratch are a list of channels; what the algorithm itself needs follows.
 static void conv(const Conv& c, Algorithm algorithm, const Map* const* in, const Outputs* out, int samples,
                  Scratch scratch, Share share) {
   int* local = reinterpret_cast<int*>(scratch.floats);

@@ -1,4 +1,4 @@
-// Kernels for AVX2 with FMA: eight lanes, sixteen registers.
+// Kernels for AVX2 with FMA: eight lanes, sixteen vector registers.
 #define SANP_NAMESPACE sanp_avx2
 #define SANP_TABLE kernels_avx2
 #define SANP_NAME "avx2"

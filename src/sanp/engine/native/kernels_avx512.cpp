@@ -1,4 +1,4 @@
-// Kernels for AVX-512: sixteen lanes, thirty-two registers.
+// Kernels for AVX-512: sixteen lanes, thirty-two vector registers.
 #define SANP_NAMESPACE sanp_avx512
 #define SANP_TABLE kernels_avx512
 #define SANP_NAME "avx512"

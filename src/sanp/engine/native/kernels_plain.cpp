@@ -1,4 +1,4 @@
-// Kernels for any machine: four lanes, what SSE2 and NEON have.
+// Kernels for any machine: four lanes, which SSE2 and NEON have.
 #define SANP_NAMESPACE sanp_plain
 #define SANP_TABLE kernels_plain
 #define SANP_NAME "plain"

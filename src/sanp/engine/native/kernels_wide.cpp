@@ -1,4 +1,4 @@
-// The sixteen-lane kernels in AVX2 instructions: for testing the logic of AVX-512 on a machine that has none.
+// The sixteen-lane kernels in AVX2 instructions, to test what AVX-512 runs on a machine without it.
 #define SANP_NAMESPACE sanp_wide
 #define SANP_TABLE kernels_wide
 #define SANP_NAME "wide"

@@ -1,9 +1,11 @@
-// What the kernels of every instruction set share: the compact feature map and the parameters of each operator.
+// What the kernels of all instruction sets share: feature maps of live channels, and the parameters of each operator.
 #pragma once
+#include "names.hpp"
 
 namespace sanp {
 
-// Rows of an odd number of cache lines: a power of two would put every row into the same few sets of the cache.
+// The next odd number of cache lines, in floats. Rows that are a power of two apart would share a few sets of the
+// cache.
 static inline long odd_lines(long floats) { return ((floats + 15) / 16 | 1) * 16; }
 
 // A feature map of one sample. Only `live` of its `channels` planes exist; plane j belongs to channel index[j]
@@ -18,28 +20,22 @@ struct Map {
   bool dense() const { return live == channels; }
 };
 
-enum class Act : int {
-  none, relu, clip, leaky, silu, gelu, gelu_tanh, hardswish, hardsigmoid, sigmoid, tanh, prelu, elu, count
-};
-
 struct Activation {
   Act kind = Act::none;
   float a = 0, b = 0;            // clip: lowest and highest; leaky: slope; elu: alpha
-  const float* slope = nullptr;  // prelu: one a channel
+  const float* slope = nullptr;  // prelu: one for each channel
 };
 
-enum class Algorithm : int { direct, winograd2, winograd4, strided2, lanes, count };
+constexpr int kMostSamples = 16;  // the most samples that go through an operator together
 
-constexpr int kMostSamples = 16;  // that go through an operator together
-
-// A window that slides over a map: convolutions, pooling and Winograd's input tiles are all of this kind.
+// A window that slides over a map: that of a convolution, of a pooling, or of Winograd's input tiles.
 struct Window {
   int height, width, out_height, out_width;
   int kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
   int taps() const { return kernel_y * kernel_x; }
 };
 
-// Rows of weights, one an output channel, `row` floats apart.
+// Rows of weights, one for each output channel, `row` floats apart.
 struct Weights {
   const float* data;
   long row;
@@ -49,9 +45,9 @@ struct Conv {
   Window window;
   int in_channels, out_channels, groups;
   Activation act;
-  const float* bias;       // one an output channel
-  // By algorithm; null where one does not apply. Direct: [out][in / groups][taps]. The others, `step` floats a frequency:
-  // [out][sum][in][taps of the sum]; but lanes: [out][in][frequencies].
+  const float* bias;  // one for each output channel
+  // By algorithm; null where one does not apply. Direct: [out][in / groups][taps]. Lanes: [out][in][frequencies].
+  // The others: [out][sum][in][taps of the sum], `step` floats for each frequency.
   Weights weights[(int)Algorithm::count];
   long step;
   const Weights& of(Algorithm a) const { return weights[(int)a]; }
@@ -61,7 +57,7 @@ struct Conv {
 struct Outputs {
   int count;
   const int* channel;
-  const float* scale;            // the saliency, or 1
+  const float* scale;            // what each is multiplied by: the saliency, or 1
   float* const* plane;           // where it is written
   const float* const* residual;  // a plane added before the activation, or null
 };
@@ -73,15 +69,16 @@ struct Gate {
   const float* w2;         // [hidden][out]
   const float* b2;         // [out]
   const float* threshold;  // [out]
-  bool scales;             // the output is multiplied by the saliency,
-  float most;              // or by this if that is more
-  int group;               // neighbouring channels that decide together
-  int top;                 // if positive: so many groups are open, whatever the threshold
+  bool scales;             // open channels are multiplied by their saliency,
+  float most;              // but by no more than this
+  int group;               // neighbouring channels that are decided together
+  int top;                 // if positive, so many groups with the largest scores are open, and no others
 };
 
+// What a gate looks at: the mean of each input channel, or the mean of its absolute values.
 enum class Descriptor : int { mean, absolute_mean };
 
-// What a gate decided for one sample.
+// What a gate decided for one sample: `live` open channels, and what each is multiplied by.
 struct Decision {
   int live;
   int* channel;
@@ -91,7 +88,7 @@ struct Decision {
 struct Pool {
   Window window;
   bool maximum;
-  const float* inverse;  // average: one over the number of elements under each output pixel
+  const float* inverse;  // of an average: one over the number of elements, for each output pixel
 };
 
 struct Linear {
@@ -101,10 +98,10 @@ struct Linear {
   const float* weight;  // [out / 32][in][32], the last block filled with zeros
 };
 
-constexpr int kLinearBlock = 32;
+constexpr int kLinearBlock = 32;  // outputs of a linear layer that are computed together
 
-// Room that one thread works in. `floats` holds `capacity` of them; `common` is the first thread's, where a team puts
-// what all of it will read.
+// Memory that one thread works in: `capacity` floats. `common` is that of the team's first thread, for what all of its
+// threads will read.
 struct Scratch {
   float* floats;
   long capacity;
@@ -115,15 +112,15 @@ class Barrier;
 
 // The part of an operator that one thread of a team does.
 struct Share {
-  int rank, size;
+  int rank, size;  // the thread's number, and the number of threads
   Barrier* barrier;
   // Of `count` things this thread does [from(count), to(count)).
   int from(int count) const { return (int)((long)count * rank / size); }
   int to(int count) const { return (int)((long)count * (rank + 1) / size); }
-  void meet() const;  // returns when every thread of the team is here
+  void meet() const;  // returns when every thread of the team has called it
 };
 
-// What every instruction set offers.
+// The functions that every instruction set has. The scratch functions give the floats that a thread needs.
 struct Kernels {
   const char* name;
   int lanes;

@@ -1,4 +1,4 @@
-// Operators that move channels about: into and out of a program, side by side, in another order, as a vector.
+// Operators that only move numbers: inputs, outputs, concatenation, choices of channels, flattening.
 #include "operators.hpp"
 
 namespace sanp {

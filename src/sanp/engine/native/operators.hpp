@@ -1,4 +1,4 @@
-// What the operators share: rules for lists of live channels, and one operator on one sample as a visitor.
+// What the operators share: lists of live channels, and a visitor that runs one operator on one sample.
 #pragma once
 #include <algorithm>
 
@@ -6,15 +6,18 @@
 
 namespace sanp {
 
-// An activation that leaves a pruned channel zero.
+// Whether an activation of zero is zero, so that a pruned channel stays pruned.
 bool keeps_zero(const Activation&);
+// Lists all channels of a map as live.
 void list_all(const Call&, Map&);
+// Lists the same channels as live as in another map.
 void list_as(const Call&, Map& to, const Map& from);
-// The activation of a constant, for a channel that is not computed.
+// The activation of `shift`, which fills a channel that is not computed.
 float of_zero(const Call&, const Activation&, int channel, float shift = 0);
 inline void fill_plane(float* plane, float value, int pixels) { std::fill(plane, plane + pixels, value); }
 
-// Walks through every channel of `out` in order. For each, `slot_a` and `slot_b` are the positions in the lists, or -1.
+// Calls visit(c, i, j) for every channel c in order: i and j are its places in the lists a and b, -1 where it is not
+// listed.
 template <class Visit>
 void merge(int channels, const int* a, int count_a, const int* b, int count_b, Visit visit) {
   for (int c = 0, i = 0, j = 0; c < channels; c++) {
@@ -24,6 +27,7 @@ void merge(int channels, const int* a, int count_a, const int* b, int count_b, V
   }
 }
 
+// One operator on one sample, as one thread does it.
 struct Run {
   const Call& call;
   const Op& op;
@@ -35,6 +39,7 @@ struct Run {
   Scratch scratch() const {
     return {room().scratch.data(), room().scratch.size(), call.workspace.rooms[0].scratch.data()};
   }
+  // Whether this thread does the n-th plane.
   bool mine(int n) const { return n % call.share.size == call.share.rank; }
   bool first_rank() const { return call.share.rank == 0; }
   void check_finite(const float* from, long count) const {
@@ -54,7 +59,7 @@ struct Run {
   void operator()(const ConcatOp&) const;
   void operator()(const ChannelsOp&) const;
   void operator()(const FlattenOp&) const;
-  void operator()(const ConvOp&) const {}  // these two go through a whole chunk at a time
+  void operator()(const ConvOp&) const {}  // convolutions and linear layers take all samples of a chunk at once
   void operator()(const LinearOp&) const {}
 
   Outputs outputs(const ConvOp&) const;

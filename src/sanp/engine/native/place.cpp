@@ -1,4 +1,4 @@
-// Weights in the order the kernels read them, and the room that values and threads get.
+// Puts weights into the order in which the kernels read them, and decides what memory values and threads get.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "kernels/schemes.hpp"
 #include "program.hpp"
-#include "schemes.hpp"
 #include "team.hpp"
 #include "workspace.hpp"
 
@@ -17,7 +17,7 @@ namespace sanp {
 Program::Program() = default;
 Program::~Program() {
   for (auto& team : teams)
-    if (team && !team->alive()) (void)team.release();  // after a fork there are no threads to be ended
+    if (team && !team->alive()) (void)team.release();  // after a fork it has no threads to end
 }
 
 void Floats::Free::operator()(float* p) const { std::free(p); }
@@ -44,7 +44,7 @@ const float* keep(Program& p, const float* data, long count) {
 
 namespace {
 
-// G g G' for one 3x3 filter, where G is the scheme's.
+// G g G^T for one 3x3 filter g, where G is the scheme's matrix.
 template <class Q>
 void transform_filter(const float* g, float (&out)[Q::N * Q::N]) {
   constexpr auto& G = Q::filter;
@@ -56,9 +56,10 @@ void transform_filter(const float* g, float (&out)[Q::N * Q::N]) {
       out[r * Q::N + c] = (float)(half[r][0] * G[c][0] + half[r][1] * G[c][1] + half[r][2] * G[c][2]);
 }
 
-// With fewer tiles than this most lanes would be empty.
+// Winograd by tiles is left out with fewer tiles than this: most lanes would be empty.
 constexpr long kFewestTiles = 8;
 
+// A 3x3 convolution without groups or dilation, with this stride.
 bool is_square3(const Conv& c, int stride) {
   const Window& w = c.window;
   return w.kernel_y == 3 && w.kernel_x == 3 && w.dilation_y == 1 && w.dilation_x == 1 && c.groups == 1 &&
@@ -70,7 +71,7 @@ long tiles_of(const Window& w) {
   return (long)((w.out_height + Q::M - 1) / Q::M) * ((w.out_width + Q::M - 1) / Q::M);
 }
 
-// Room for a row of weights for each output channel, as an algorithm wants them.
+// Memory for one algorithm's weights: a row for each output channel.
 float* place_rows(Program& p, ConvOp& op, Algorithm algorithm, long row) {
   op.weights[(int)algorithm] = (int)p.weights.size();
   p.weights.emplace_back(op.conv.out_channels * row + 16);
@@ -96,7 +97,7 @@ void place_winograd(Program& p, ConvOp& op, const float* weight) {
     }
 }
 
-// With more tiles than this whole vectors of them are the better lanes.
+// Winograd by lanes is left out with more tiles than this: vectors of whole tiles are faster.
 constexpr long kMostLaneTiles = 16;
 
 void place_lanes(Program& p, ConvOp& op, const float* weight) {
@@ -157,20 +158,23 @@ const float* place_linear_weights(Program& p, int out, int in, const float* weig
   p.weights.emplace_back(blocks * in * kLinearBlock + 16);
   float* to = p.weights.back().data();
   for (long o = 0; o < out; o++)
-    for (long i = 0; i < in; i++) to[(o / kLinearBlock * in + i) * kLinearBlock + o % kLinearBlock] = weight[o * in + i];
+    for (long i = 0; i < in; i++)
+      to[(o / kLinearBlock * in + i) * kLinearBlock + o % kLinearBlock] = weight[o * in + i];
   return to;
 }
 
 namespace {
 
-constexpr long kReadPast = 4 * 16 + 16;  // the widest kernels may read this far past a plane
+constexpr long kReadPast = 4 * 16 + 16;  // floats that the widest kernels may read past a plane
 
+// Puts a value at the first gap among the placed values that are in use at the same time.
 void place_value(std::vector<int>& placed, Program& p, int v) {
   Value& value = p.values[v];
   std::vector<std::pair<long, long>> taken;
   for (int other : placed) {
     const Value& o = p.values[other];
-    if (o.first_use <= value.last_use && value.first_use <= o.last_use) taken.push_back({o.offset, o.offset + o.floats});
+    if (o.first_use <= value.last_use && value.first_use <= o.last_use)
+      taken.push_back({o.offset, o.offset + o.floats});
   }
   std::sort(taken.begin(), taken.end());
   long at = 0;
@@ -190,7 +194,8 @@ long scratch_of(const Program& p, const Op& op) {
       if (c->conv.weights[a].data) most = std::max(most, p.kernels->conv_scratch(c->conv, (Algorithm)a));
     return most;
   }
-  if (auto* g = std::get_if<GateOp>(&op.kind)) return g->gate.in_channels + 3L * g->gate.hidden + 3L * g->gate.out_channels + 96;
+  if (auto* g = std::get_if<GateOp>(&op.kind))
+    return g->gate.in_channels + 3L * g->gate.hidden + 3L * g->gate.out_channels + 96;
   if (auto* pool = std::get_if<PoolOp>(&op.kind)) return p.kernels->pool_scratch(pool->pool);
   return 0;
 }

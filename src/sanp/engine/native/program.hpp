@@ -1,4 +1,4 @@
-// A network as the engine runs it: values, operators over them, weights in the order that the kernels read them.
+// A program: values, operators on them, and weights in the order in which the kernels read them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -35,19 +35,19 @@ class Floats {
 struct Value {
   int channels, height, width;
   long stride;        // floats from plane to plane
-  long floats;        // planes and what kernels may read past them
-  long offset = -1;   // in the arena of one sample
-  int first_use = -1, last_use = -1;
+  long floats;        // of all planes, and what kernels may read past them
+  long offset = -1;   // where it begins in the arena of one sample
+  int first_use = -1, last_use = -1;  // operators
 };
 
-struct InputOp { int slot; };
-struct OutputOp { int slot; };
+struct InputOp { int slot; };   // which of the caller's inputs
+struct OutputOp { int slot; };  // which of the caller's outputs
 struct ConvOp {
   Conv conv;
-  int gate;      // whose decision it obeys, or -1
-  bool follows;  // a channel whose inputs are all dead is dead too, whatever the bias
+  int gate;      // the gate that decides which channels are open, or -1
+  bool follows;  // a channel none of whose inputs is live is zero, whatever the bias
   Algorithm algorithm;
-  int weights[(int)Algorithm::count];  // where in the program's weights each algorithm's are
+  int weights[(int)Algorithm::count];  // places in the program's weights, -1 for an algorithm that does not apply
 };
 struct GateOp { Gate gate; int id; Descriptor descriptor; };
 struct LinearOp { Linear linear; };
@@ -81,11 +81,11 @@ struct Program {
   std::vector<int> gate_channels;          // output channels of each gate
   std::vector<Floats> weights;
   long arena = 0;                          // floats of one sample
-  long scratch = 0;                        // floats of one thread
+  long scratch = 0;                        // floats that one thread works in
   int chunk = 1;                           // samples that go through an operator together
   std::mutex mutex;
-  std::vector<std::unique_ptr<Workspace>> idle;
-  std::vector<std::unique_ptr<Team>> teams;  // idle ones
+  std::vector<std::unique_ptr<Workspace>> idle;  // kept for the next call
+  std::vector<std::unique_ptr<Team>> teams;      // kept for the next call
   Program();
   ~Program();
 };
@@ -94,21 +94,21 @@ struct Program {
 std::unique_ptr<Program> read_program(const int64_t* code, long count, const float* data, long floats,
                                       const Kernels* kernels);
 
-// Copies weights into the order the kernels want.
+// Copies weights into the program, in the order in which the kernels read them.
 const float* keep(Program&, const float* data, long count);
 void place_conv_weights(Program&, ConvOp&, const float* weight, const float* bias);
-// Brings the weights of the chosen algorithms together, in the order they are used, and frees all others.
+// Puts the weights of the chosen algorithms side by side, in the order of their use, and frees all others.
 void settle_weights(Program&);
 const float* place_linear_weights(Program&, int out, int in, const float* weight);
 
-// Decides where every value of one sample lies; values that are not alive together share room.
+// Decides where every value of one sample lies; values that are not in use at the same time share memory.
 void plan_memory(Program&);
 
 // What a call reports beside its outputs; each may be null.
 struct Notes {
-  double* seconds;  // [operator]: time is added
-  int* live;        // [sample][gate]: open channels
-  char* finite;     // [sample]: 0 if an input or an output was NaN or infinite: such a sample is not to be trusted
+  double* seconds;  // [operator]: the time of the first thread is added
+  int* live;        // [sample][gate]: the number of open channels
+  char* finite;     // [sample]: 0 if an input or output was NaN or infinite, for then nothing may be skipped; else 1
 };
 
 void run_program(Program&, const float* const* in, float* const* out, long samples, int threads, const Notes&);

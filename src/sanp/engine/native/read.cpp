@@ -1,61 +1,24 @@
-// The only door into a program: every number is checked here, so the kernels need not.
-#include <cstring>
-
-#include "program.hpp"
+// Reads a program from numbers and weights. Every number is checked here, so that the kernels need not check any.
+#include "reader.hpp"
 
 namespace sanp {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) { throw Error("the program is not sound: " + what); }
-
-class Reader {
- public:
-  Reader(const int64_t* code, long count, const float* data, long floats)
-      : code_(code), count_(count), data_(data), floats_(floats) {}
-
-  bool done() const { return at_ == count_; }
-  int64_t number() {
-    if (at_ >= count_) fail("it ends in the middle of an operator");
-    return code_[at_++];
-  }
-  int within(int64_t low, int64_t high, const char* what) {
-    const int64_t n = number();
-    if (n < low || n > high)
-      fail(std::string(what) + " is " + std::to_string(n) + ", wanted " + std::to_string(low) + " to " +
-           std::to_string(high));
-    return (int)n;
-  }
-  int size(const char* what) { return within(1, 1 << 24, what); }
-  bool flag() { return within(0, 1, "a flag") == 1; }
-  const float* floats(long count) {
-    const int64_t offset = number();
-    if (offset < 0 || count < 0 || offset > floats_ || count > floats_ - offset) fail("a weight lies outside the data");
-    return data_ + offset;
-  }
-
- private:
-  const int64_t* code_;
-  long count_, at_ = 0;
-  const float* data_;
-  long floats_;
-};
-
-enum Code : int64_t {
-  kInput = 1, kOutput, kConv, kGate, kLinear, kPool, kAdaptive, kActivation, kAdd, kMultiply, kAffine, kConcat,
-  kChannels, kFlatten
-};
-
+// Reads one operator after the other; each function reads the fields of the record of its name in
+// lowering/operators.py.
 struct Builder {
   Program& p;
   Reader& r;
   std::vector<char> written;
 
   Value& value(int v) { return p.values[v]; }
+  // A value that has been written.
   int source() {
     const int v = r.within(0, (int64_t)p.values.size() - 1, "a value");
     if (!written[v]) fail("value " + std::to_string(v) + " is read before it is written");
     return v;
   }
+  // A value that has not been written before.
   int target() {
     const int v = r.within(0, (int64_t)p.values.size() - 1, "a value");
     if (written[v]) fail("value " + std::to_string(v) + " is written twice");
@@ -76,6 +39,7 @@ struct Builder {
     if (act.kind == Act::prelu) act.slope = keep(p, r.floats(channels), channels);
     return act;
   }
+  // Without `exact` the last window may reach over the edge, as torch allows it for pooling.
   Window window(const Value& in, const Value& out, bool exact) {
     Window w;
     w.height = in.height, w.width = in.width, w.out_height = out.height, w.out_width = out.width;
@@ -198,59 +162,73 @@ struct Builder {
     return {{a, b}, out, MultiplyOp{}};
   }
 
+  Op input() {
+    const int out = target();
+    p.inputs.push_back(out);
+    return {{}, out, InputOp{(int)p.inputs.size() - 1}};
+  }
+
+  Op output() {
+    const int in = source();
+    p.outputs.push_back(in);
+    return {{in}, -1, OutputOp{(int)p.outputs.size() - 1}};
+  }
+
+  Op adaptive() {
+    const int in = source(), out = target();
+    if (value(in).channels != value(out).channels) fail("pooling keeps the number of channels");
+    return {{in}, out, AdaptiveOp{r.flag()}};
+  }
+
+  Op activate() {
+    const int in = source(), out = target();
+    same_shape(in, out, "an activation");
+    return {{in}, out, ActivationOp{activation(value(in).channels)}};
+  }
+
+  Op add() {
+    const int a = source(), b = source(), out = target();
+    same_shape(a, b, "an addition");
+    same_shape(a, out, "an addition");
+    return {{a, b}, out, AddOp{activation(value(a).channels)}};
+  }
+
+  Op affine() {
+    const int in = source(), out = target();
+    same_shape(in, out, "an affine map");
+    const long n = value(in).channels;
+    AffineOp op{};
+    op.scale = keep(p, r.floats(n), n);
+    op.shift = keep(p, r.floats(n), n);
+    op.fills = r.flag();
+    op.act = activation((int)n);
+    return {{in}, out, op};
+  }
+
+  Op flatten() {
+    const int in = source(), out = target();
+    if ((int64_t)value(in).channels * value(in).height * value(in).width != value(out).channels ||
+        value(out).height * value(out).width != 1)
+      fail("flattening gives one number for every element");
+    return {{in}, out, FlattenOp{}};
+  }
+
   Op next() {
-    switch (r.number()) {
-      case kInput: {
-        const int out = target();
-        p.inputs.push_back(out);
-        return {{}, out, InputOp{(int)p.inputs.size() - 1}};
-      }
-      case kOutput: {
-        const int in = source();
-        p.outputs.push_back(in);
-        return {{in}, -1, OutputOp{(int)p.outputs.size() - 1}};
-      }
-      case kConv: return conv();
-      case kGate: return gate();
-      case kLinear: return linear();
-      case kPool: return pool();
-      case kAdaptive: {
-        const int in = source(), out = target();
-        if (value(in).channels != value(out).channels) fail("pooling keeps the number of channels");
-        return {{in}, out, AdaptiveOp{r.flag()}};
-      }
-      case kActivation: {
-        const int in = source(), out = target();
-        same_shape(in, out, "an activation");
-        return {{in}, out, ActivationOp{activation(value(in).channels)}};
-      }
-      case kAdd: {
-        const int a = source(), b = source(), out = target();
-        same_shape(a, b, "an addition");
-        same_shape(a, out, "an addition");
-        return {{a, b}, out, AddOp{activation(value(a).channels)}};
-      }
-      case kMultiply: return multiply();
-      case kAffine: {
-        const int in = source(), out = target();
-        same_shape(in, out, "an affine map");
-        const long n = value(in).channels;
-        AffineOp op{};
-        op.scale = keep(p, r.floats(n), n);
-        op.shift = keep(p, r.floats(n), n);
-        op.fills = r.flag();
-        op.act = activation((int)n);
-        return {{in}, out, op};
-      }
-      case kConcat: return concat();
-      case kChannels: return channels();
-      case kFlatten: {
-        const int in = source(), out = target();
-        if ((int64_t)value(in).channels * value(in).height * value(in).width != value(out).channels ||
-            value(out).height * value(out).width != 1)
-          fail("flattening gives one number for every element");
-        return {{in}, out, FlattenOp{}};
-      }
+    switch ((Operator)r.number()) {
+      case Operator::input: return input();
+      case Operator::output: return output();
+      case Operator::conv: return conv();
+      case Operator::gate: return gate();
+      case Operator::linear: return linear();
+      case Operator::pool: return pool();
+      case Operator::adaptive: return adaptive();
+      case Operator::activation: return activate();
+      case Operator::add: return add();
+      case Operator::multiply: return multiply();
+      case Operator::affine: return affine();
+      case Operator::concat: return concat();
+      case Operator::channels: return channels();
+      case Operator::flatten: return flatten();
       default: fail("it has an operator that does not exist");
     }
   }

@@ -1,4 +1,4 @@
-// A batch through a program: threads share the samples, or one image if there are fewer samples than threads.
+// Runs a batch: threads share the samples, or with fewer samples than threads the work on each sample.
 #include <time.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ Workspace::Workspace(const Program& p, int chunk, int team) : chunk(chunk), team
 
 namespace {
 
-// A workspace from the program's idle ones, given back when done.
+// Takes one of the program's idle workspaces or makes one, and gives it back at the end.
 class Lease {
  public:
   Lease(Program& p, int chunk, int team) : program_(p) {
@@ -67,7 +67,7 @@ class Lease {
   std::unique_ptr<Workspace> workspace_;
 };
 
-// A team from the program's idle ones, given back when done.
+// Takes one of the program's idle teams or makes one, and gives it back at the end.
 class TeamLease {
  public:
   TeamLease(Program& p, int size) : program_(p) {
@@ -80,7 +80,7 @@ class TeamLease {
           break;
         }
     }
-    if (team_ && !team_->alive()) (void)team_.release();  // its threads are not there to be ended
+    if (team_ && !team_->alive()) (void)team_.release();  // after a fork it has no threads to end
     if (!team_) team_ = std::make_unique<Team>(size);
   }
   ~TeamLease() {
@@ -95,7 +95,7 @@ class TeamLease {
   std::unique_ptr<Team> team_;
 };
 
-// A thread that works alone is timed by its own clock, which stands still while other processes have the core.
+// Seconds. A thread that works alone is timed by its own clock, which stands still while other processes have the core.
 double now(int team) {
 #ifdef CLOCK_THREAD_CPUTIME_ID
   timespec t;
@@ -104,6 +104,7 @@ double now(int team) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Every operator of the program, one after the other.
 void walk(const Call& call) {
   double* seconds = call.share.rank == 0 ? call.notes.seconds : nullptr;
   for (size_t i = 0; i < call.program.ops.size(); i++) {
@@ -129,13 +130,15 @@ void run_program(Program& p, const float* const* in, float* const* out, long sam
     return;
   }
   const Notes quiet{nullptr, notes.live, notes.finite};
-  Barrier alone(1);  // threads with samples of their own wait for nobody
+  Barrier alone(1);  // threads with samples of their own do not wait for each other
   const auto share = [&](int rank) {
     const long first = samples * rank / threads, last = samples * (rank + 1) / threads;
     const int chunk = (int)std::min<long>(p.chunk, std::max(last - first, 1L));
     Lease workspace(p, chunk, 1);
-    for (long s = first; s < last; s += chunk)
-      walk({p, *workspace, in, out, s, (int)std::min<long>(chunk, last - s), {0, 1, &alone}, rank == 0 ? notes : quiet});
+    for (long s = first; s < last; s += chunk) {
+      const int here = (int)std::min<long>(chunk, last - s);
+      walk({p, *workspace, in, out, s, here, {0, 1, &alone}, rank == 0 ? notes : quiet});
+    }
   };
   if (threads == 1) return share(0);
   TeamLease team(p, threads);

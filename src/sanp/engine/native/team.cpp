@@ -1,3 +1,4 @@
+// Threads that wait by spinning, and sleep when nothing comes for a while.
 #include "team.hpp"
 
 #include <unistd.h>
@@ -11,15 +12,15 @@ namespace sanp {
 
 namespace {
 
-// Tells the processor that this thread waits, for the sake of the other one on its core.
+// Tells the processor that this thread waits, so that another one on the same core gets more of it.
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #endif
 }
 
-constexpr int kSpins = 2000;       // some tens of microseconds; the other thread may want this core
-constexpr std::chrono::milliseconds kAwake(2);  // before a sleep: to wake takes as long as a layer
+constexpr int kSpins = 2000;  // some tens of microseconds; after these another thread may have this core
+constexpr std::chrono::milliseconds kAwake(2);  // spent spinning before a sleep: waking up takes as long as a layer
 
 }  // namespace
 
@@ -61,7 +62,8 @@ void Team::stop() {
   for (auto& worker : workers_) worker.join();
 }
 
-// Whoever sleeps has said so before its last look at what it waits for, so that either it sees the change or we see it.
+// Spins until ready(), and sleeps if that takes long. A thread counts itself as asleep before it looks for the last
+// time, so that either it sees the change or wake() sees that it is asleep.
 template <class Ready>
 void Team::await(std::condition_variable& changed, const Ready& ready) {
   const auto asleep_at = std::chrono::steady_clock::now() + kAwake;
@@ -79,16 +81,16 @@ void Team::await(std::condition_variable& changed, const Ready& ready) {
 
 void Team::wake(std::condition_variable& changed) {
   if (asleep_ == 0) return;
-  { std::lock_guard<std::mutex> lock(mutex_); }  // it is asleep by now, not on its way there
+  { std::lock_guard<std::mutex> lock(mutex_); }  // whoever was about to sleep is asleep now
   changed.notify_all();
 }
 
 void Team::serve(int rank) {
-  long seen = 0;
+  long served = 0;
   while (true) {
-    await(start_, [&] { return round_ != seen || stopped_; });
+    await(start_, [&] { return round_ != served || stopped_; });
     if (stopped_) return;
-    seen = round_;
+    served = round_;
     (*work_)(rank);
     if (--busy_ == 0) wake(done_);
   }

@@ -1,4 +1,4 @@
-// A team of threads that walk through a program side by side. They spin within a call and 2 ms after it, then sleep.
+// A team of threads that run one program together. Between calls they spin for 2 ms, then sleep.
 #pragma once
 #include <sys/types.h>
 
@@ -11,12 +11,12 @@
 
 namespace sanp {
 
-// Threads wait here for one another. They spin: an operator takes microseconds, a sleep would take longer.
+// Where threads wait for each other. They spin, for an operator takes microseconds and waking up takes longer.
 class Barrier {
  public:
   explicit Barrier(int size) : size_(size) {}
-  void wait();                       // throws if the barrier was broken
-  void break_up() { broken_ = true; }  // a thread of the team has failed: nobody is to wait for it
+  void wait();                         // throws if the barrier was broken
+  void break_up() { broken_ = true; }  // a thread of the team has failed, and will not come
 
  private:
   const int size_;
@@ -29,9 +29,9 @@ class Team {
   explicit Team(int size);
   ~Team();
   int size() const { return (int)workers_.size() + 1; }
-  // A process that was forked has the object and not its threads.
+  // False in a forked process, which has this object but not its threads.
   bool alive() const;
-  // work(rank) on every thread, this one among them; the first error is passed on, and breaks the barrier.
+  // Calls work(rank) on every thread, rank 0 on this one. An error breaks the barrier, and is thrown at the end.
   void run(Barrier&, const std::function<void(int)>& work);
 
  private:
@@ -40,7 +40,7 @@ class Team {
   template <class Ready>
   void await(std::condition_variable& changed, const Ready& ready);
   void wake(std::condition_variable& changed);
-  std::mutex mutex_;  // only to fall asleep and to wake: a lock that two threads want at once would be a sleep by itself
+  std::mutex mutex_;  // only for falling asleep and waking up: to wait for a lock would be a sleep too
   std::condition_variable start_, done_;
   const std::function<void(int)>* work_ = nullptr;  // written before round_, read after it
   std::atomic<long> round_{0};

@@ -1,4 +1,4 @@
-// The memory of one call: maps, decisions and scratch. A program is never written to while it runs; this is.
+// The memory of one call: maps, decisions and scratch. The program itself is not written to while it runs.
 #pragma once
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 namespace sanp {
 
-// What a convolution computes of one sample.
+// The arrays of the Outputs of a convolution for one sample.
 struct ChannelRoom {
   std::vector<int> channel;
   std::vector<float> scale;
@@ -21,7 +21,7 @@ struct ThreadRoom {
 };
 
 struct Workspace {
-  int chunk, team;
+  int chunk, team;                             // samples that go through together, and threads
   Floats arena;                                // [sample][value]
   std::vector<int> indices;
   std::vector<float> scales;

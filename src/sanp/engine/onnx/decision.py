@@ -1,4 +1,4 @@
-"""A Saliency-and-Pruning Module in ONNX's operators: from a feature map to the list of open channels."""
+"""A gate in ONNX's operators: from a feature map to the list of open channels."""
 
 import math
 from dataclasses import dataclass
@@ -6,20 +6,23 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto, helper
 
-from sanp.engine.lowering.program import GateWeights
+from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.onnx.graph import OnnxGraph
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a gate gave: the numbers of the open channels and their saliencies (1, n, 1, 1)."""
+    """Names of what a gate gave: the numbers of the n open channels (n,), and their saliencies (1, n, 1, 1) or None."""
 
     index: str
     scale: str | None
 
 
 def decide(graph: OnnxGraph, tensor: str, channels: str | None, g: GateWeights) -> Decision:
-    """What a gate decides from the tensor (1, n, H, W) of live channels, whose numbers ``channels`` lists, or all."""
+    """What the gate ``g`` decides from a tensor (1, n, H, W) of live channels.
+
+    ``channels`` names the list of their numbers; None if all channels are there.
+    """
     out = len(g.b2)
     saliency = graph.floats(g.b2[None])
     if len(g.b1):
@@ -48,7 +51,7 @@ def decide(graph: OnnxGraph, tensor: str, channels: str | None, g: GateWeights) 
 
 
 def _positive(graph: OnnxGraph, score: str, count: int) -> str:
-    """1[score > 0], and the largest where none is."""
+    """1 where a score is positive, else 0; if none is positive, 1 for the largest. ``count`` is how many there are."""
     positive = graph.node("Greater", score, graph.floats(np.float32(0)))
     counted = graph.node("ReduceMax", graph.node("Cast", positive, to=TensorProto.INT64), axes=[1], keepdims=1)
     none = graph.node("Equal", counted, graph.ints([0]))
@@ -58,7 +61,7 @@ def _positive(graph: OnnxGraph, score: str, count: int) -> str:
 
 
 def _top(graph: OnnxGraph, score: str, top: int, count: int) -> str:
-    """1 for the largest ``top``."""
+    """1 for the ``top`` largest scores of ``count``, else 0."""
     values, chosen = graph.name("top"), graph.name("chosen")
     graph.nodes.append(helper.make_node("TopK", [score, graph.ints([top])], [values, chosen], axis=1))
     zeros = graph.constant(np.zeros((1, count), np.int64))

@@ -1,7 +1,7 @@
-"""sanp.export: an ONNX file in which a runtime itself skips the pruned channels, checked after writing."""
+"""sanp.export: an ONNX file in which a runtime itself skips the pruned channels, checked before it is written."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,16 @@ from sanp.engine.lowering.unsupported import Unsupported
 from sanp.spm.saliency import Standardize
 from sanp.tracing.tracer import trace_forward
 
+if TYPE_CHECKING:
+    from sanp.engine.onnx.writer import OnnxWriter
+
 _OPSET = 17
 
 
 def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynamic: bool = True) -> Path:
-    """Writes a network as an ONNX file for any batch size, and runs it in ONNX Runtime to check it.
+    """Writes a network as an ONNX file for any batch size, after ONNX Runtime has given the same outputs as it.
+
+    ``example_input`` is one tensor of at least one sample, which fixes every shape but the batch size.
 
     With ``dynamic`` the weights of open channels are gathered for each image, so that pruned ones are never computed;
     the images of a batch go through one after the other (ONNX's Scan). Without, pruned channels are computed and
@@ -53,23 +58,27 @@ def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynam
 
 
 def _skipping(network: nn.Module, x: Tensor) -> Any:
-    """The graph whose weights are gathered, inside a Scan over the images."""
-    from onnx import TensorProto, helper
-
+    """The graph whose weights are gathered for each image."""
     from sanp.engine.onnx.writer import OnnxWriter
 
-    seen = trace_forward(network, x[:1].expand(2, *x.shape[1:]).clone())
+    trace = trace_forward(network, x[:1].expand(2, *x.shape[1:]).clone())
     try:
-        segments = cut(seen, OnnxWriter)
+        segments = cut(trace, OnnxWriter)
     except Unsupported as reason:
         raise SanpError(f"no skipping file can be written: {reason}; use dynamic=False") from reason
-    if len(segments) != 1 or segments[0][1] is None or len(seen.outputs) != 1:
+    if len(segments) != 1 or segments[0][1] is None or len(trace.outputs) != 1:
         reasons = "; ".join(dict.fromkeys(why for segment, _ in segments for why in segment.reasons))
         raise SanpError(f"no skipping file can be written: {reasons or 'several outputs'}; use dynamic=False")
     writer = segments[0][1].writer
     assert isinstance(writer, OnnxWriter)
-    shape = list(seen.shapes[seen.outputs[0].index][1:])
-    inside, outside = list(writer.shapes[0]), list(x.shape[1:])
+    return _image_by_image(writer, list(x.shape[1:]), list(trace.shapes[trace.outputs[0].index][1:]))
+
+
+def _image_by_image(writer: "OnnxWriter", outside: list[int], shape: list[int]) -> Any:
+    """A batch of inputs (N, *outside) through the written graph, one image after the other, to outputs (N, *shape)."""
+    from onnx import TensorProto, helper
+
+    inside = list(writer.shapes[0])
     body = helper.make_graph(
         writer.operators,
         "one_image",
@@ -99,7 +108,7 @@ def _skipping(network: nn.Module, x: Tensor) -> Any:
 
 
 class _Standardized(nn.Module):
-    """A standardisation as plain arithmetic: the exporter wants to know how many channels a batch norm has."""
+    """A standardisation as plain arithmetic: torch's exporter must know how many channels a batch norm has."""
 
     mean: Tensor
     scale: Tensor
@@ -131,7 +140,7 @@ def _masked(network: nn.Module, x: Tensor) -> Any:
     buffer = io.BytesIO()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter speaks of its own future
+            warnings.simplefilter("ignore")  # the exporter warns that it will be replaced
             torch.onnx.export(
                 network,
                 (x[:1],),
@@ -149,7 +158,7 @@ def _masked(network: nn.Module, x: Tensor) -> Any:
 
 
 def _check(model: Any, network: nn.Module, x: Tensor) -> None:
-    """ONNX Runtime against the network, one sample and several."""
+    """Raises if ONNX Runtime gives another result than the network on batches of several sizes."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

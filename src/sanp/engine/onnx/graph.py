@@ -1,4 +1,4 @@
-"""Nodes and constants of an ONNX graph as they are collected, and the activations written in its operators."""
+"""Collects the nodes and constants of an ONNX graph, and writes activations in ONNX's operators."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from sanp.engine.lowering.program import Activation
+from sanp.engine.lowering.activation import Activation
 
 _PLAIN = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "hardswish": "HardSwish"}
 
 
 class OnnxGraph:
-    """Collects nodes; each method gives the name of the tensor that it makes."""
+    """Nodes and constants; each method that makes a tensor gives its name."""
 
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
@@ -25,7 +25,7 @@ class OnnxGraph:
         return f"{stem}_{self._names}"
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """A node with one result; gives the result's name."""
+        """A node with one result."""
         out = self.name(kind.lower())
         self.nodes.append(helper.make_node(kind, list(inputs), [out], **attributes))
         return out
@@ -43,13 +43,13 @@ class OnnxGraph:
         return self.constant(np.ascontiguousarray(array, np.float32).reshape(np.shape(array)))
 
     def constant(self, array: Any) -> str:
-        """A constant."""
+        """A constant of the array's own type."""
         name = self.name("constant")
         self.constants.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
     def activated(self, t: str, index: str | None, act: Activation) -> str:
-        """An activation of a tensor whose channels are those that ``index`` lists, or all."""
+        """An activation of a tensor (1, n, H, W); ``index`` names the list of its channels, None if all are there."""
         if act.kind in _PLAIN:
             return self.node(_PLAIN[act.kind], t)
         if act.kind == "clip":

@@ -1,18 +1,17 @@
-"""Writes the body of an ONNX graph for one image, in which a pruned channel is never computed: weights are gathered.
+"""Writes an ONNX graph for one image in which a pruned channel is never computed, for weights are gathered.
 
-It has the methods of :class:`ProgramWriter`, so the same lowering drives both. A value is a tensor (1, n, H, W) of its
-live channels and the list of their numbers, or all channels and no list; then a mask may say which of them are live,
-for a depthwise convolution adds its shift to no other.
+A value is a tensor (1, n, H, W) of its n live channels with the list of their numbers, or a tensor of all channels.
+Of all channels a mask may say which are live, for a depthwise convolution adds its bias to no others.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from sanp.engine.lowering.program import IDENTITY, Activation, GateWeights
+from sanp.engine.lowering.activation import IDENTITY, Activation
+from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.shapes import (
     Floats,
     Pair,
@@ -28,34 +27,23 @@ from sanp.engine.lowering.shapes import (
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.onnx.decision import Decision, decide
 from sanp.engine.onnx.graph import OnnxGraph
-
-Mask = Callable[[], str]
-"""writes, when it is first asked for, a tensor (1, C, 1, 1) of zeros and ones, and gives its name"""
-
-
-@dataclass(frozen=True)
-class Live:
-    """A tensor of live channels; ``index`` names the list of their numbers, None if all are there.
-
-    Where all are there, ``mask`` says which of them are live; None: all.
-    """
-
-    tensor: str
-    index: str | None = None
-    mask: Mask | None = None
+from sanp.engine.onnx.live import Live, LiveValues, Mask
 
 
 class OnnxWriter:
-    """Collects nodes; each method gives the number of the value that it makes."""
+    """A :class:`Writer` that collects the nodes and constants of an ONNX graph."""
 
     def __init__(self) -> None:
-        self.shapes: list[Shape] = []
         self.inputs: list[str] = []
         self.outputs: list[str] = []
-        self._values: list[Live] = []
-        self._whole: dict[int, str] = {}
-        self._gates: list[Decision] = []
         self._graph = OnnxGraph()
+        self._values = LiveValues(self._graph)
+        self._gates: list[Decision] = []
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shape (C, H, W) of every value."""
+        return self._values.shapes
 
     @property
     def operators(self) -> list[NodeProto]:
@@ -64,18 +52,20 @@ class OnnxWriter:
 
     @property
     def constants(self) -> list[TensorProto]:
-        """What the nodes read beside the image."""
+        """The weights and other constants that the nodes read."""
         return self._graph.constants
 
     def input(self, channels: int, height: int, width: int) -> int:
-        """An image without its batch dimension, which the graph around gives."""
+        """An image without its batch dimension, as the Scan around this graph gives it."""
         name = self._graph.name("image")
         self.inputs.append(name)
-        return self._keep((channels, height, width), Live(self._graph.node("Unsqueeze", name, self._graph.ints([0]))))
+        return self._values.keep(
+            (channels, height, width), Live(self._graph.node("Unsqueeze", name, self._graph.ints([0])))
+        )
 
     def output(self, value: int) -> None:
-        """Marks a value of the result: all channels, without the batch dimension."""
-        self.outputs.append(self._graph.node("Squeeze", self._dense(value), self._graph.ints([0])))
+        """Marks a value that the caller gets: all channels, without the batch dimension."""
+        self.outputs.append(self._graph.node("Squeeze", self._values.dense(value), self._graph.ints([0])))
 
     def conv(
         self,
@@ -90,7 +80,7 @@ class OnnxWriter:
         gate: int = -1,
         follows: bool = False,
     ) -> int:
-        """A convolution of gathered weights; of all of them where channels stand in groups, which ONNX fixes."""
+        """A convolution with gathered weights; with groups, whose number ONNX fixes, all channels are computed."""
         shape = convolved(self.shapes[x], weight, bias, window, groups)
         source = self._values[x]
         decision = self._gates[gate] if gate >= 0 else None
@@ -98,11 +88,13 @@ class OnnxWriter:
         w, b = self._graph.floats(weight), self._graph.floats(bias)
         mask: Mask | None = None
         if groups > 1:
-            y = self._convolve(self._dense(x), w, b, window, groups)
+            y = self._convolve(self._values.dense(x), w, b, window, groups)
             if follows and source.index is not None:
-                index = source.index if len(weight) == groups else self._spread(source.index, len(weight) // groups)
+                index = (
+                    source.index if len(weight) == groups else self._values.spread(source.index, len(weight) // groups)
+                )
             elif follows and source.mask is not None:
-                mask = self._repeated(source.mask, len(weight) // groups)
+                mask = self._values.repeated(source.mask, len(weight) // groups)
                 y = self._graph.node("Mul", y, mask())
             y = y if index is None else self._graph.node("Gather", y, index, axis=1)
         else:
@@ -113,29 +105,31 @@ class OnnxWriter:
             y = self._convolve(source.tensor, w, b, window, 1)
         if decision and decision.scale:
             y = self._graph.node("Mul", y, decision.scale)
-        made = self._keep(shape, Live(y, index, mask))
+        made = self._values.keep(shape, Live(y, index, mask))
         if residual >= 0:
             made = self.add(made, residual)
         return made if act.kind == "none" else self.activation(made, act)
 
-    def gate(self, x: int, g: GateWeights) -> int:
-        """Saliency, decision, and the list of open channels; gives the gate's number."""
+    def gate(self, x: int, weights: GateWeights) -> int:
+        """The saliency, the decision, and the list of open channels; gives the gate's number."""
         source = self._values[x]
-        self._gates.append(decide(self._graph, source.tensor, source.index, g))
+        self._gates.append(decide(self._graph, source.tensor, source.index, weights))
         return len(self._gates) - 1
 
     def linear(self, x: int, weight: Floats, bias: Floats, act: Activation = IDENTITY) -> int:
-        """A fully connected layer: the rows of the live inputs."""
+        """A fully connected layer with the weights of the live inputs."""
         source, w = self._values[x], self._graph.floats(weight.T)
         if source.index is not None:
             w = self._graph.node("Gather", w, source.index, axis=0)
         flat = self._graph.reshape(source.tensor, [1, -1])
         y = self._graph.node("Add", self._graph.node("MatMul", flat, w), self._graph.floats(bias))
-        made = self._keep(projected(self.shapes[x], weight, bias), Live(self._graph.reshape(y, [1, len(weight), 1, 1])))
+        made = self._values.keep(
+            projected(self.shapes[x], weight, bias), Live(self._graph.reshape(y, [1, len(weight), 1, 1]))
+        )
         return made if act.kind == "none" else self.activation(made, act)
 
     def pool(self, x: int, window: Window, size: Pair, inverse: Floats | None = None) -> int:
-        """Pooling of a map that is padded first, so that windows over the edge mean the same everywhere."""
+        """Pooling of a map that is padded first, so that windows over the edge mean the same in every runtime."""
         channels, *extent = self.shapes[x]
         source = self._values[x]
         steps = zip(size, window.stride, window.dilation, window.kernel, strict=True)
@@ -152,7 +146,7 @@ class OnnxWriter:
             y = self._graph.node(
                 "Mul", self._graph.node("AveragePool", y, **options), self._graph.floats(inverse * np.float32(taps))
             )
-        return self._keep((channels, *size), Live(y, source.index, source.mask))
+        return self._values.keep((channels, *size), Live(y, source.index, source.mask))
 
     def adaptive(self, x: int, size: Pair, *, maximum: bool) -> int:
         """Adaptive pooling where all windows are of one size."""
@@ -166,157 +160,77 @@ class OnnxWriter:
             y = self._graph.node(kind, source.tensor, kernel_shape=kernel, strides=kernel)
         else:
             raise Unsupported("adaptive pooling with windows of different sizes")
-        return self._keep((channels, *size), Live(y, source.index, source.mask))
+        return self._values.keep((channels, *size), Live(y, source.index, source.mask))
 
     def activation(self, x: int, act: Activation) -> int:
-        """A function of every element; of all channels if it does not keep zero."""
+        """A function of every element; of all channels if it makes something else of zero."""
         keeps = act.kind not in ("sigmoid", "hardsigmoid") and (act.kind != "clip" or act.a <= 0 <= act.b)
-        source = self._values[x] if keeps else Live(self._dense(x))
+        source = self._values[x] if keeps else Live(self._values.dense(x))
         y = self._graph.activated(source.tensor, source.index, act)
-        return self._keep(self.shapes[x], Live(y, source.index, source.mask))
+        return self._values.keep(self.shapes[x], Live(y, source.index, source.mask))
 
     def add(self, a: int, b: int, act: Activation = IDENTITY) -> int:
-        """act(a + b) of all channels, or of the live ones if both have the same."""
+        """act(a + b) of all channels, or of the live ones where both have the same list."""
         shape = combined(self.shapes[a], self.shapes[b])
         left, right = self._values[a], self._values[b]
         if left.index == right.index:
             y = self._graph.node("Add", left.tensor, right.tensor)
         else:
-            y = self._graph.node("Add", self._dense(a), self._dense(b))
-        made = self._keep(shape, Live(y, left.index if left.index == right.index else None, self._either(a, b)))
+            y = self._graph.node("Add", self._values.dense(a), self._values.dense(b))
+        made = self._values.keep(
+            shape, Live(y, left.index if left.index == right.index else None, self._values.either(a, b))
+        )
         return made if act.kind == "none" else self.activation(made, act)
 
     def multiply(self, a: int, b: int) -> int:
-        """a · b, with b of the same shape or one number a channel."""
+        """a · b, where b has the same shape or one number for each channel."""
         shape = combined(self.shapes[a], self.shapes[b], by_channel=True)
         left, right = self._values[a], self._values[b]
         if left.index == right.index:
             y = self._graph.node("Mul", left.tensor, right.tensor)
-            return self._keep(shape, Live(y, left.index, self._both(a, b)))
+            return self._values.keep(shape, Live(y, left.index, self._values.both(a, b)))
         if left.index is not None and right.index is None and right.mask is None:
             chosen = self._graph.node("Gather", right.tensor, left.index, axis=1)
-            return self._keep(shape, Live(self._graph.node("Mul", left.tensor, chosen), left.index))
-        y = self._graph.node("Mul", self._dense(a), self._dense(b))
-        return self._keep(shape, Live(y, mask=self._both(a, b)))
+            return self._values.keep(shape, Live(self._graph.node("Mul", left.tensor, chosen), left.index))
+        y = self._graph.node("Mul", self._values.dense(a), self._values.dense(b))
+        return self._values.keep(shape, Live(y, mask=self._values.both(a, b)))
 
     def affine(self, x: int, scale: Floats, shift: Floats, *, fills: bool = True) -> int:
-        """scale · x + shift, one of each a channel."""
-        source = Live(self._dense(x)) if fills else self._values[x]
+        """scale · x + shift, with one of each for each channel."""
+        source = Live(self._values.dense(x)) if fills else self._values[x]
         factor = self._graph.floats(scale.reshape(1, -1, 1, 1))
         if source.index is not None:
             factor = self._graph.node("Gather", factor, source.index, axis=1)
         y = self._graph.node("Mul", source.tensor, factor)
         if fills:
             y = self._graph.node("Add", y, self._graph.floats(shift.reshape(1, -1, 1, 1)))
-        return self._keep(self.shapes[x], Live(y, source.index, source.mask))
+        return self._values.keep(self.shapes[x], Live(y, source.index, source.mask))
 
     def concat(self, values: Sequence[int]) -> int:
         """The channels of several values, one after the other."""
         shape = joined([self.shapes[v] for v in values])
-        masks = [(self._mask(value), self.shapes[value][0]) for value in values]
-        known = any(mask is not None for mask, _ in masks)
-
-        @cache
-        def mask() -> str:
-            return self._graph.node("Concat", *(self._ones(n) if m is None else m() for m, n in masks), axis=1)
-
-        y = self._graph.node("Concat", *(self._dense(v) for v in values), axis=1)
-        return self._keep(shape, Live(y, mask=mask if known else None))
+        mask = self._values.joined(list(values))
+        y = self._graph.node("Concat", *(self._values.dense(v) for v in values), axis=1)
+        return self._values.keep(shape, Live(y, mask=mask))
 
     def channels(self, x: int, source: Sequence[int]) -> int:
         """Channel c of the result is channel source[c]."""
-        before = self._mask(x)
+        before = self._values.mask(x)
 
         @cache
         def mask() -> str:
             assert before is not None
             return self._graph.node("Gather", before(), self._graph.ints(source), axis=1)
 
-        y = self._graph.node("Gather", self._dense(x), self._graph.ints(source), axis=1)
-        return self._keep(chosen(self.shapes[x], source), Live(y, mask=None if before is None else mask))
+        y = self._graph.node("Gather", self._values.dense(x), self._graph.ints(source), axis=1)
+        return self._values.keep(chosen(self.shapes[x], source), Live(y, mask=None if before is None else mask))
 
     def flatten(self, x: int) -> int:
         """Every element as a channel of its own."""
         shape = flattened(self.shapes[x])
-        return self._keep(shape, Live(self._graph.reshape(self._dense(x), [1, *shape])))
+        return self._values.keep(shape, Live(self._graph.reshape(self._values.dense(x), [1, *shape])))
 
     def _convolve(self, x: str, w: str, b: str, window: Window, groups: int) -> str:
         pads = [*window.padding, *window.padding]
         options = {"strides": window.stride, "dilations": window.dilation, "pads": pads, "group": groups}
         return self._graph.node("Conv", x, w, b, kernel_shape=window.kernel, **options)
-
-    def _spread(self, index: str, each: int) -> str:
-        """The outputs of a depthwise convolution that makes several of each input."""
-        first = self._graph.node("Mul", self._graph.reshape(index, [-1, 1]), self._graph.ints([each]))
-        return self._graph.reshape(self._graph.node("Add", first, self._graph.ints(range(each))), [-1])
-
-    def _mask(self, value: int) -> Mask | None:
-        """Which channels of a value are live; None: all of them."""
-        live, channels = self._values[value], self.shapes[value][0]
-        index = live.index
-        if index is None:
-            return live.mask
-
-        @cache
-        def mask() -> str:
-            zeros = self._graph.constant(np.zeros(channels, np.float32))
-            ones = self._graph.node("Expand", self._graph.floats(np.ones(1)), self._graph.node("Shape", index))
-            return self._graph.reshape(self._graph.node("ScatterElements", zeros, index, ones, axis=0), [1, -1, 1, 1])
-
-        return mask
-
-    def _either(self, a: int, b: int) -> Mask | None:
-        """The channels that are live in one of two values, or in both."""
-        left, right = self._mask(a), self._mask(b)
-        if left is None or right is None:
-            return None
-        return cache(lambda: self._graph.node("Max", left(), right()))
-
-    def _both(self, a: int, b: int) -> Mask | None:
-        """The channels that are live in both of two values."""
-        left, right = self._mask(a), self._mask(b)
-        if left is None or right is None:
-            return left or right
-        return cache(lambda: self._graph.node("Mul", left(), right()))
-
-    def _repeated(self, mask: Mask, each: int) -> Mask:
-        """The mask of a depthwise convolution that makes several outputs of each input."""
-        if each == 1:
-            return mask
-        shape = self._graph.ints([1, -1, 1, 1])
-
-        @cache
-        def repeated() -> str:
-            column = self._graph.reshape(mask(), [-1, 1])
-            wide = self._graph.node("Mul", column, self._graph.floats(np.ones((1, each))))
-            return self._graph.node("Reshape", wide, shape)
-
-        return repeated
-
-    def _ones(self, channels: int) -> str:
-        return self._graph.floats(np.ones((1, channels, 1, 1)))
-
-    def _dense(self, value: int) -> str:
-        """All channels of a value, zeros where it has none."""
-        live = self._values[value]
-        if live.index is None:
-            return live.tensor
-        if value in self._whole:
-            return self._whole[value]
-        channels, height, width = self.shapes[value]
-        plane = self._graph.constant(np.zeros((1, 1, height, width), np.float32))
-        count = self._graph.node("Shape", live.index)
-        last = self._graph.node(
-            "Expand", count, self._graph.ints([channels])
-        )  # the plane of zeros comes after the live ones
-        first, step = self._graph.constant(np.int64(0)), self._graph.constant(np.int64(1))
-        numbers = self._graph.node("Range", first, self._graph.node("Squeeze", count), step)
-        place = self._graph.node("ScatterElements", last, live.index, numbers, axis=0)
-        whole = self._graph.node("Gather", self._graph.node("Concat", live.tensor, plane, axis=1), place, axis=1)
-        self._whole[value] = whole
-        return whole
-
-    def _keep(self, shape: tuple[int, ...], live: Live) -> int:
-        self.shapes.append((shape[0], shape[1], shape[2]))
-        self._values.append(live)
-        return len(self.shapes) - 1

@@ -1,6 +1,7 @@
-// Winograd's F(4x4, 3x3) and its two gradients (Lavin and Gray, arXiv:1509.09308) on channels-last maps, for AVX2 with FMA.
-// A map is cut into tiles of 4x4 output pixels; each tile becomes 36 frequencies, in each of which the convolution is a
-// product of matrices: a quarter of the multiplications. Lanes are channels, so both channel counts are multiples of 16.
+// Winograd's F(4x4, 3x3) and its two gradients (Lavin and Gray, arXiv:1509.09308) on channels-last maps, for AVX2 with
+// FMA. A map is cut into tiles of 4x4 output pixels; each tile becomes 36 frequencies, in each of which the convolution
+// is a product of matrices: a quarter of the multiplications. Lanes are channels, so both channel counts are multiples
+// of 16.
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -8,6 +9,8 @@
 #include <new>
 #include <thread>
 #include <vector>
+
+#include "transforms.hpp"
 
 namespace {
 
@@ -38,18 +41,10 @@ Place place(const Shape& s, long tile) {
   return {(int)(tile / each), (int)(inside / s.across()) * 4, (int)(inside % s.across()) * 4};
 }
 
-// B^T d: six input pixels to six frequencies.
+// Six input pixels to six frequencies.
 struct InputTransform {
   static constexpr int size = 6;
-  static inline void apply(const vec (&d)[6], vec (&o)[6]) {
-    const vec a = d[4] - 4.f * d[2], b = d[3] - 4.f * d[1], c = d[4] - d[2], e = 2.f * (d[3] - d[1]);
-    o[0] = 4.f * d[0] - 5.f * d[2] + d[4];
-    o[1] = a + b;
-    o[2] = a - b;
-    o[3] = c + e;
-    o[4] = c - e;
-    o[5] = 4.f * d[1] - 5.f * d[3] + d[5];
-  }
+  static inline void apply(const vec (&d)[6], vec (&o)[6]) { sanp_f4::transform_input(d, o); }
 };
 
 // A y: four output gradients to six frequencies, the transpose of the output's transform.
@@ -65,15 +60,6 @@ struct GradientTransform {
     o[5] = y[3];
   }
 };
-
-// A^T m: six frequencies to four output pixels.
-inline void output_transform(const vec (&m)[6], vec (&o)[4]) {
-  const vec a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
-  o[0] = m[0] + a + c;
-  o[1] = b + 2.f * e;
-  o[2] = a + 4.f * c;
-  o[3] = b + 8.f * e + m[5];
-}
 
 // G g: three taps to six frequencies.
 inline void kernel_transform(const float* g, int from, float* o, int to) {
@@ -136,13 +122,13 @@ void collect(const float* sums, float* map, const Shape& s, const Place& at) {
       vec m[6];
 #pragma GCC unroll 6
       for (int y = 0; y < 6; y++) m[y] = load(sums + (long)(y * 6 + x) * kTiles * s.out + c);
-      output_transform(m, half[x]);
+      sanp_f4::transform_output(m, half[x]);
     }
     for (int y = 0; y < 4 && at.y + y < s.out_height; y++) {
       vec m[6], o[4];
 #pragma GCC unroll 6
       for (int x = 0; x < 6; x++) m[x] = half[x][y];
-      output_transform(m, o);
+      sanp_f4::transform_output(m, o);
       float* row = map + ((long)(at.y + y) * s.out_width + at.x) * s.out + c;
       for (int x = 0; x < 4 && at.x + x < s.out_width; x++) store(row + x * s.out, o[x]);
     }

@@ -1,9 +1,10 @@
-// What is done to one plane at a time: activations, sums, products, pooling.
-#include "lanes.hpp"
+// Kernels that take one plane at a time: activations, sums, products, pooling.
+#pragma once
+#include "expand.hpp"
 
 namespace SANP_NAMESPACE {
 
-// out[i] = f(i) a vector at a time; f is given whole vectors, and what it gives past `count` is dropped.
+// Writes f(i, n) to out[i] for whole vectors of i; n is how many lanes count, all but at the end.
 template <class Function>
 static inline void each(float* out, int count, Function f) {
   int i = 0;
@@ -11,6 +12,7 @@ static inline void each(float* out, int count, Function f) {
   if (i < count) store_first(out + i, f(i, count - i), count - i);
 }
 
+// A vector from p[i] on, of which `count` lanes count.
 static inline vf take(const float* p, int i, int count) { return count == L ? load(p + i) : load_first(p + i, count); }
 
 static void activate(const Activation& act, int channel, const float* in, float* out, int count) {
@@ -52,7 +54,7 @@ static float sum_absolute(const float* a, int count) {
   return sum_lanes(s);
 }
 
-// x - x is zero for finite x and NaN for the others; the sum is zero only if every one is.
+// x - x is zero for a finite x and NaN for all others, so that the sum is zero only if every number is finite.
 static bool all_finite(const float* a, long count) {
   vf s{};
   long i = 0;

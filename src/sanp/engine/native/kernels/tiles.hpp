@@ -1,9 +1,13 @@
-// Tiles for Winograd's schemes: where they lie, their frequencies, and pixels from their sums. Lanes are tiles.
+// Tiles of Winograd's schemes: where they lie, from pixels to frequencies, and from sums to pixels. Lanes are tiles.
+#pragma once
+#include "../../../training/winograd/native/transforms.hpp"
+#include "columns.hpp"
 #include "direct.hpp"
 #include "schemes.hpp"
 
 namespace SANP_NAMESPACE {
 
+// For each scheme, in one dimension: transform() makes frequencies of pixels, gather() makes pixels of sums.
 static inline void transform(Winograd2, const vf (&d)[4], vf (&o)[4]) {
   o[0] = d[0] - d[2];
   o[1] = d[1] + d[2];
@@ -15,23 +19,8 @@ static inline void gather(Winograd2, const vf (&m)[4], vf (&o)[2]) {
   o[1] = m[1] - m[2] - m[3];
 }
 
-static inline void transform(Winograd4, const vf (&d)[6], vf (&o)[6]) {
-  const vf a = d[4] - 4.f * d[2], b = d[3] - 4.f * d[1];
-  const vf c = d[4] - d[2], e = 2.f * (d[3] - d[1]);
-  o[0] = 4.f * d[0] - 5.f * d[2] + d[4];
-  o[1] = a + b;
-  o[2] = a - b;
-  o[3] = c + e;
-  o[4] = c - e;
-  o[5] = 4.f * d[1] - 5.f * d[3] + d[5];
-}
-static inline void gather(Winograd4, const vf (&m)[6], vf (&o)[4]) {
-  const vf a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
-  o[0] = m[0] + a + c;
-  o[1] = b + 2.f * e;
-  o[2] = a + 4.f * c;
-  o[3] = b + 8.f * e + m[5];
-}
+static inline void transform(Winograd4, const vf (&d)[6], vf (&o)[6]) { sanp_f4::transform_input(d, o); }
+static inline void gather(Winograd4, const vf (&m)[6], vf (&o)[4]) { sanp_f4::transform_output(m, o); }
 
 static inline void transform(Strided2, const vf (&d)[5], vf (&o)[5]) {
   o[0] = d[0] - d[2];
@@ -45,6 +34,7 @@ static inline void gather(Strided2, const vf (&m)[3], vf (&o)[2]) {
   o[1] = m[1] + m[2];
 }
 
+// The window whose outputs are the tiles of a convolution.
 template <class Q>
 static Window tile_window(const Window& w) {
   Window t = w;
@@ -55,13 +45,14 @@ static Window tile_window(const Window& w) {
   return t;
 }
 
+// Tiles in whole vectors.
 static inline int padded(int tiles) { return (tiles + L - 1) / L * L; }
 
-// Rows of tiles that are transformed together.
+// How many rows of tiles are transformed together. `share` threads share the rows.
 template <class Q>
 static int tile_band(const Window& t, int channels, int share) {
   int rows = (t.out_height + share - 1) / share;
-  channels = at_least(channels, kMostChannels);  // the sums want room too
+  channels = at_least(channels, kMostChannels);  // the sums need memory too
   while (rows > 1 && (long)Q::N * Q::N * channels * padded(rows * t.out_width) > 2 * kBandFloats) rows = (rows + 1) / 2;
   if (rows == t.out_height) return rows;
   int whole = 1;
@@ -69,7 +60,7 @@ static int tile_band(const Window& t, int channels, int share) {
   return rows > whole ? rows / whole * whole : rows;
 }
 
-// The part of a plane that a band of tiles reads, with its zero edges, and where each tile begins in it.
+// The size of the part of a plane that a band of tiles reads, with zeros around the plane.
 struct TileInput {
   int row, rows;  // floats of a row, and rows
   long floats() const { return ((long)row * rows + 31) / 16 * 16; }  // whole cache lines, and one to read past the end
@@ -81,8 +72,9 @@ static TileInput tile_input(const Window& t, int rows) {
   return {t.out_width * step + 8, (rows - 1) * step + Q::N};
 }
 
-constexpr int kRooms = 2;  // planes are copied to each in turn: what was just written is slow to read
+constexpr int kRooms = 2;  // planes are copied to two places in turn, for what was just written is slow to read
 
+// Floats of each part of the scratch.
 struct TileScratch {
   long plane, places, input, sums, pixels;
   long total() const { return plane + places + input + sums + pixels; }
@@ -95,18 +87,20 @@ static TileScratch tile_scratch(const Window& t, int channels, int rows) {
           (long)kMostChannels * Q::S * Q::S * tiles, Q::M * Q::M * tiles + 2 * L};
 }
 
-// Edges are zeroed once a band, in every room that planes are copied to: always to the same place inside them.
+// Fills the places that planes will be copied to with zeros, once for each band, and notes where each tile begins in
+// one. Every plane is copied to the same part of them, so that the zeros around it stay.
 template <class Q>
 static void place_tiles(const Window& t, const TileInput& input, int tiles, int rooms, float* room, int* at) {
   constexpr int step = Q::M * Q::stride;
   for (long i = 0; i < rooms * input.floats(); i++) room[i] = 0;
   for (int i = 0; i < tiles; i++) {
     const int y = i / t.out_width, x = i % t.out_width;
-    at[i] = y * step + Q::N > input.rows ? 0 : y * step * input.row + x * step;  // lanes past the last tile: anywhere
+    at[i] = y * step + Q::N > input.rows ? 0 : y * step * input.row + x * step;  // past the last tile: any
   }
 }
 
-// Vectors, the last one over the end of those before. A row shorter than one is followed by zeros, which is what lies there.
+// Copies a row in whole vectors; the last store overlaps the previous one. A row shorter than a vector is followed by
+// zeros, which is what lies there.
 static inline void copy_row(const float* from, float* to, int count) {
   if (count < L) return store(to, first_lanes(load(from), count));
   int i = 0;
@@ -114,8 +108,9 @@ static inline void copy_row(const float* from, float* to, int count) {
   if (i < count) store(to + count - L, load(from + count - L));
 }
 
-// From the top: the zeros after a row may reach into the next.
-static inline void copy_inside(const Window& t, const TileInput& input, int first_row, const float* plane, float* room) {
+// Copies the rows of a plane from the top down, for the zeros after a row may reach into the next.
+static inline void copy_inside(const Window& t, const TileInput& input, int first_row, const float* plane,
+                               float* room) {
   const int count = at_most(t.width, input.row - t.pad_x);
   for (int j = 0; j < input.rows; j++) {
     const int y = first_row + j;
@@ -124,7 +119,8 @@ static inline void copy_inside(const Window& t, const TileInput& input, int firs
   }
 }
 
-// The frequencies of one vector of tiles; columns(y, d) gives the columns of their row y.
+// Writes the frequencies of one vector of tiles, `frequency` floats apart; columns(y, d) gives the columns of their row
+// y.
 template <class Q, class Columns>
 static inline void transform_vector(const Columns& columns, float* out, long frequency) {
   constexpr int N = Q::N;
@@ -145,12 +141,12 @@ static inline void transform_vector(const Columns& columns, float* out, long fre
 #pragma GCC unroll 6
     for (int y = 0; y < N; y++, to += N * frequency) {
       store(to, o[y]);
-      asm("" : "+r"(to));  // one address that moves on, instead of all of them, which are more than there are registers
+      asm("" : "+r"(to));  // keeps one address that moves on, for all of them would not fit into the registers
     }
   }
 }
 
-// By fours: a row of tiles is a multiple of four.
+// Writes the frequencies of one copied plane. `by_fours` says that a row of tiles is a multiple of four.
 template <class Q>
 static void transform_input(const float* room, int row, const int* at, bool by_fours, float* out, long frequency,
                             int tiles) {
@@ -165,18 +161,19 @@ static void transform_input(const float* room, int row, const int* at, bool by_f
   }
 }
 
-// A row of four tiles where it lies in a plane: sixteen pixels, and those four further on. The masks leave out what is
-// outside of the plane.
+// One row of pixels of four neighbouring tiles, where it lies in a plane: sixteen pixels, and sixteen that begin four
+// further on. The masks leave out what is outside of the plane.
 struct Piece {
   int offset;
   unsigned short here, further;
 };
 
-// Schemes whose tiles are read from the planes themselves, if they are by fours: sixteen lanes have masks for nothing.
+// Schemes whose tiles are read from the planes themselves if rows of tiles are a multiple of four: with AVX-512 a
+// masked load costs no more than a plain one.
 template <class Q>
 constexpr bool kReadsPlanes = L == 16 && Q::M * Q::stride == 4;
 
-// [row in tile][four tiles]
+// Finds the pieces of a band, [row in tile][four tiles].
 template <class Q>
 static void find_pieces(const Window& t, int first, int rows, int tiles, Piece* pieces) {
   const auto inside = [&](int left) {
@@ -193,6 +190,7 @@ static void find_pieces(const Window& t, int first, int rows, int tiles, Piece* 
     }
 }
 
+// Writes the frequencies of one plane from its pieces.
 template <class Q>
 static void transform_plane(const float* plane, const Piece* pieces, float* out, long frequency, int tiles) {
   for (int v = 0; v < tiles; v += L) {
@@ -206,7 +204,7 @@ static void transform_plane(const float* plane, const Piece* pieces, float* out,
   }
 }
 
-// Sums to pixels, [row in tile][column in tile][tile].
+// Makes pixels, [row in tile][column in tile][tile], of the sums of one output channel.
 template <class Q>
 static void transform_output(const float* sums, float* pixels, int tiles) {
   constexpr int M = Q::M, S = Q::S;

@@ -1,9 +1,10 @@
-// One vector of SANP_LANES floats, by the compiler's vector extensions, and the mathematics of the activations on it.
+// A vector of SANP_LANES floats, by the compiler's vector extensions, and activations of one.
+#pragma once
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
-#include "layout.hpp"
+#include "../layout.hpp"
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
@@ -22,10 +23,10 @@ typedef float vf_unaligned __attribute__((vector_size(L * 4), aligned(4), may_al
 
 static inline vf load(const float* p) { return *reinterpret_cast<const vf_unaligned*>(p); }
 static inline void store(float* p, vf v) { *reinterpret_cast<vf_unaligned*>(p) = v; }
-static inline vf splat(float x) { return x - vf{}; }
+static inline vf splat(float x) { return x - vf{}; }  // x in every lane
 static inline vf choose(vi mask, vf yes, vf no) { return mask ? yes : no; }
 
-// The first `count` floats and no others, fewer than a vector.
+// Loads or stores `count` floats, fewer than a vector, and touches no others. Lanes that are not loaded are zero.
 #ifdef __AVX512F__
 static inline __mmask16 first(int count) { return (__mmask16)((1u << count) - 1); }
 static inline vf load_first(const float* p, int count) { return _mm512_maskz_loadu_ps(first(count), p); }
@@ -41,7 +42,7 @@ static inline void store_first(float* p, vf v, int count) {
 }
 #endif
 
-// The lanes of a mask, and zeros: nothing else is touched.
+// Loads the lanes of a mask and touches no others, which are zero.
 #ifdef __AVX512F__
 static inline vf load_lanes(const float* p, unsigned mask) { return _mm512_maskz_loadu_ps((__mmask16)mask, p); }
 #else
@@ -53,7 +54,7 @@ static inline vf load_lanes(const float* p, unsigned mask) {
 }
 #endif
 
-// The first lanes, and zeros.
+// The first `count` lanes of v, and zeros.
 static inline vf first_lanes(vf v, int count) {
   vi lane;
   for (int i = 0; i < L; i++) lane[i] = i;
@@ -61,7 +62,7 @@ static inline vf first_lanes(vf v, int count) {
 }
 
 #if defined(SANP_SHUFFLE) && SANP_LANES == 16
-static inline float sum_lanes(vf v) {  // half of them onto the other half, four times: no chain of sixteen additions
+static inline float sum_lanes(vf v) {  // adds halves four times: a chain of sixteen additions is slower
   v += SANP_SHUFFLE(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
   v += SANP_SHUFFLE(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
   v += SANP_SHUFFLE(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
@@ -76,14 +77,15 @@ static inline float sum_lanes(vf v) {
 }
 #endif
 
-// Comparisons are false for NaN, so NaN comes out of every function below, as it does in torch.
+// Comparisons with NaN are false, so that NaN comes out of every function below, as it does in torch.
 static inline vf relu(vf x) { return choose(x < 0, vf{}, x); }
 static inline vf clip(vf x, float low, float high) {
   x = choose(x < low, splat(low), x);
   return choose(x > high, splat(high), x);
 }
 
-// 2^k * p(r) with x = k ln 2 + r and p the Taylor polynomial to r^7: |r| <= .35 leaves less than 1 unit in the last place.
+// 2^k * p(r) with x = k ln 2 + r, where p is the Taylor polynomial to r^7. As |r| <= 0.35, its error is less than one
+// unit in the last place.
 static inline vf exponential(vf x) {
   const float log2e = 1.44269504088896f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
   const vf bounded = clip(x, -87.3f, 88.3f);
@@ -112,7 +114,7 @@ static inline vf exponential(vf x) {
 static inline vf sigmoid(vf x) { return 1.f / (1.f + exponential(-x)); }
 
 static inline vf hyperbolic_tangent(vf x) {
-  const vf series = x * (1.f + x * x * (-1.f / 3 + x * x * (2.f / 15)));  // where 1 - 2 / (e^2x + 1) would cancel
+  const vf series = x * (1.f + x * x * (-1.f / 3 + x * x * (2.f / 15)));  // near zero, where `closed` loses digits
   const vf closed = 1.f - 2.f / (exponential(2.f * x) + 1.f);
   return choose((x < .05f) & (x > -.05f), series, closed);
 }

@@ -1,12 +1,13 @@
-// Winograd's schemes as data, for the kernels and for the placing of weights (Lavin and Gray, arXiv:1509.09308).
-// In one dimension a tile of N inputs becomes N frequencies, each multiplied by one frequency of the filter; the products
-// are added up, over channels and over the taps of each of S sums, and the sums become M outputs. In two dimensions all
-// of these are squared.
+// Winograd's schemes as data, for the kernels and for the placing of weights (Lavin and Gray, arXiv:1509.09308). In one
+// dimension a tile of N inputs becomes N frequencies, and each is multiplied by one frequency of the filter. The
+// products are added up over channels, in S sums with one or more frequencies (taps) each, and the sums become M
+// outputs. In two dimensions there are N^2 frequencies, S^2 sums and M^2 outputs.
 #pragma once
-#include "layout.hpp"
+#include "../layout.hpp"
 
 namespace sanp {
 
+// F(2x2, 3x3).
 struct Winograd2 {
   static constexpr Algorithm algorithm = Algorithm::winograd2;
   static constexpr int M = 2, N = 4, S = 4, stride = 1;
@@ -15,6 +16,7 @@ struct Winograd2 {
   static constexpr int tap(int sum, int) { return sum; }
 };
 
+// F(4x4, 3x3).
 struct Winograd4 {
   static constexpr Algorithm algorithm = Algorithm::winograd4;
   static constexpr int M = 4, N = 6, S = 6, stride = 1;
@@ -36,7 +38,8 @@ struct Strided2 {
   static constexpr int tap(int sum, int k) { return k == 0 ? sum : sum == 0 ? 3 : 4; }
 };
 
-// The sums of a scheme in two dimensions: which frequencies each takes, and how many those before it took.
+// The sums of a scheme in two dimensions: how many frequencies each has, how many all sums before it have, and which
+// frequencies they are.
 template <class Q>
 struct Sums {
   static constexpr int count = Q::S * Q::S, frequencies = Q::N * Q::N;

@@ -1,17 +1,20 @@
 // Direct convolution of the live channels: any kernel, stride, padding, dilation and number of groups.
+#pragma once
 #include "block.hpp"
 
 namespace SANP_NAMESPACE {
 
-constexpr long kBandFloats = 64 * 1024;  // copies of one band of rows: half of a 512 KiB second-level cache
+constexpr long kBandFloats = 64 * 1024;  // of the copies of a band of rows: half of a 512 KiB second-level cache
 
+// A 1x1 convolution needs no copies of its input.
 static inline bool reads_in_place(const Window& w) {
   return w.taps() == 1 && w.stride_y == 1 && w.stride_x == 1 && w.pad_y == 0 && w.pad_x == 0;
 }
 
-constexpr int kFewPixels = 4 * L;  // a band is not cut smaller than this: blocks would run empty
+constexpr int kFewPixels = 4 * L;  // a band is not cut smaller than this, for then blocks would not be full
 
-// Output rows that are computed together, a multiple of what makes whole vectors where that is possible.
+// How many output rows are computed together; where possible, as many as fill whole vectors. `share` threads share the
+// rows.
 static inline int band_rows(const Window& w, int channels, int share, bool in_place) {
   int rows = w.out_height;
   if (share > 1) rows = (rows + share - 1) / share;
@@ -32,13 +35,14 @@ static long direct_scratch(const Conv& c) {
   return (smallest > kBandFloats ? smallest : kBandFloats) + 2 * L;
 }
 
-// The live channels of one group: positions [begin, end) of an ascending list.
+// Moves [begin, end) to the places of channels [low, high) in an ascending list of live channels.
 static inline void group_range(const int* list, int count, int low, int high, int& begin, int& end) {
   while (begin < count && list[begin] < low) begin++;
   end = begin;
   while (end < count && list[end] < high) end++;
 }
 
+// A band of output rows, and its input: the copies of the live channels, or the channels themselves.
 struct Band {
   const float* in;
   long in_stride;
@@ -48,9 +52,10 @@ struct Band {
   int first_pixel, pixels;
 };
 
-constexpr int kManyTaps = 128;  // of all live channels: with less to do, writing is all there is to wait for
+// A thread claims lines if there are so many taps in all live channels: fewer take too little time to hide the waiting.
+constexpr int kManyTaps = 128;
 
-// Every output channel of the range [from, to) over one band.
+// Computes output channels [from, to) over one band.
 static void convolve_band(const Conv& c, const Band& band, const Outputs& out, int from, int to, bool team) {
   const int taps = c.window.taps();
   const int vectors = (band.pixels + L - 1) / L;
@@ -88,7 +93,7 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
   });
 }
 
-// The activations that the register block does not know, over what one band has written.
+// Applies activations other than ReLU, which the register block does itself, to what was written of a band.
 static void activate_band(const Conv& c, const Band& band, const Outputs& out, int from, int to) {
   if (c.act.kind == Act::none || c.act.kind == Act::relu) return;
   for (int j = from; j < to; j++) {

@@ -1,5 +1,7 @@
-// F(2x2, 3x3) for maps of few tiles: the sixteen frequencies of one tile are the lanes. A weight is a cache line of
-// frequencies, so what is not read is not fetched either, and a block of weights serves every sample of a chunk.
+// F(2x2, 3x3) for maps of few tiles: the sixteen frequencies of one tile are the lanes. The weights of one pair of
+// channels are one cache line, so that those of pruned channels are not fetched, and a block of weights serves every
+// sample of a chunk.
+#pragma once
 #include "winograd.hpp"
 
 namespace SANP_NAMESPACE {
@@ -7,7 +9,7 @@ namespace SANP_NAMESPACE {
 constexpr int kTile = Winograd2::N;
 constexpr int kFrequencies = kTile * kTile;
 
-// Elements of a (0 to 3) and b (4 to 7).
+// A vector of elements of a (numbered 0 to 3) and b (4 to 7).
 template <int I0, int I1, int I2, int I3>
 static inline vf4 pick(vf4 a, vf4 b) {
 #ifdef SANP_SHUFFLE
@@ -18,14 +20,17 @@ static inline vf4 pick(vf4 a, vf4 b) {
 #endif
 }
 
+// The sixteen frequencies of the tile at `patch`, whose rows are `row` floats apart.
 static void tile_frequencies(const float* patch, int row, float* out) {
   const vf4 d0 = quad(patch), d1 = quad(patch + row), d2 = quad(patch + 2 * row), d3 = quad(patch + 3 * row);
   const vf4 down[kTile] = {d0 - d2, d1 + d2, d2 - d1, d1 - d3};
-  for (int y = 0; y < kTile; y++)
-    store_quad(out + y * kTile, pick<0, 1, 2, 1>(down[y], down[y]) + pick<2, 2, 1, 3>(down[y], down[y]) * vf4{-1, 1, -1, -1});
+  for (int y = 0; y < kTile; y++) {
+    const vf4 d = down[y];
+    store_quad(out + y * kTile, pick<0, 1, 2, 1>(d, d) + pick<2, 2, 1, 3>(d, d) * vf4{-1, 1, -1, -1});
+  }
 }
 
-// The four pixels of a tile, row by row.
+// The four pixels of a tile, row by row, from its sixteen sums.
 static inline vf4 tile_pixels(const float* sums) {
   const vf4 m0 = quad(sums), m1 = quad(sums + 4), m2 = quad(sums + 8), m3 = quad(sums + 12);
   const vf4 top = m0 + m1 + m2, bottom = m1 - m2 - m3;
@@ -33,7 +38,7 @@ static inline vf4 tile_pixels(const float* sums) {
   return pick<0, 1, 4, 5>(top, bottom) + pick<1, 2, 5, 6>(top, bottom) * sign + pick<2, 3, 6, 7>(top, bottom) * sign;
 }
 
-// T output channels by P tiles; `in` and `weight` begin at the lanes that this call is for.
+// Sums of T output channels by P tiles; `in` and `weight` begin at the frequencies that this call is for.
 struct LaneBlock {
   const float* in;
   long in_stride;
@@ -86,11 +91,11 @@ struct LaneTable {
 };
 static constexpr LaneTable kLanes{};
 
-// How one convolution goes: samples whose frequencies are kept together, and neighbouring output channels whose weights
-// stay in the second-level cache while those samples go by.
+// How a convolution is cut: `group` samples whose frequencies are kept at the same time, and `channels` neighbouring
+// output channels whose weights stay in the second-level cache while those samples go by.
 struct LanePlan {
   Window window;  // of tiles
-  int tiles, block, group, channels;
+  int tiles, block, group, channels;  // block: output channels in one register block
   TileInput input;
   long spectrum, sums;  // floats of one sample, and of one block
   long places() const { return padded(tiles); }
@@ -112,7 +117,7 @@ static LanePlan plan_lanes(const Conv& c, int samples) {
 
 static long lanes_scratch(const Conv& c) { return plan_lanes(c, kMostSamples).scratch(); }
 
-// T output channels of one sample, from position j of its list on.
+// Computes T output channels of one sample, from the j-th of its list on.
 static void convolve_tiles(const Conv& c, const LanePlan& plan, const Map& in, const Outputs& out, int j, int T,
                            const float* spectrum, float* sums, float* pixels, bool team) {
   const Weights& weights = c.of(Algorithm::lanes);
@@ -162,8 +167,8 @@ static void convolve_lanes(const Conv& c, const Map* const* in, const Outputs* o
   place_tiles<Winograd2>(t, plan.input, plan.tiles, 1, room, at);
   for (int first = 0; first < samples; first += plan.group) {
     const int here = at_most(plan.group, samples - first);
-    if (first > 0) share.meet();  // the last group has been read
-    int next[kMostSamples];  // the first position of each sample's list that is not done
+    if (first > 0) share.meet();  // every thread has read the last group
+    int next[kMostSamples];  // for each sample, the place in its list of the first channel that is not done
     for (int s = 0; s < here; s++) {
       const Map& map = *in[first + s];
       float* to = spectra + s * plan.spectrum + (long)share.from(map.live) * plan.tiles * kFrequencies;

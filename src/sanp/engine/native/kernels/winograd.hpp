@@ -1,14 +1,17 @@
-// Winograd's schemes on the live channels: each frequency is a product of plain weights with vectors of tiles, in the same
-// register block as direct.
+// Convolution of the live channels by Winograd's schemes: for each frequency weights are multiplied with vectors of
+// tiles, in the same register block that computes convolutions directly.
+#pragma once
 #include "tiles.hpp"
 
 namespace SANP_NAMESPACE {
 
+// What becomes of the pixels of one output channel.
 struct Finish {
   float bias, scale;
   bool relu;
 };
 
+// Writes one vector of pixels, but no more than `room` of them.
 static inline void finish_row(const Finish& f, vf v, float* out, const float* residual, int room) {
   if (room <= 0) return;
   v = (v + f.bias) * f.scale;
@@ -20,7 +23,7 @@ static inline void finish_row(const Finish& f, vf v, float* out, const float* re
     store_first(out, v, room);
 }
 
-// One row of output pixels; `room` is how many may be written, at least the row's own.
+// Writes one row of output pixels. `room` is how many pixels may be written from its start on, at least the row's own.
 template <int M>
 static void write_row(const Finish& f, const float* pixels, int tiles, int across, float* out, const float* residual,
                       int width, int room) {
@@ -35,14 +38,14 @@ static void write_row(const Finish& f, const float* pixels, int tiles, int acros
   }
 }
 
-// One band of tiles: rows [first, first + rows) of them. Its frequencies are `frequency` floats apart.
+// A band of rows of tiles, [first, first + rows). Its frequencies are `frequency` floats apart.
 struct TileBand {
   int first, rows, tiles;
   long frequency;
 };
 
-// The frequencies of every live channel over a band. A thread begins with the channels that it has probably written itself,
-// and asks for those in other cores' caches meanwhile.
+// Writes the frequencies of every live channel over a band. A thread begins with the channels that it has probably
+// written itself, and meanwhile prefetches those that are in the caches of other cores.
 template <class Q>
 static void prepare_band(const Window& t, const Map& in, const TileBand& band, float* room, int* at, float* spectrum,
                          Share share) {
@@ -77,7 +80,7 @@ static void prepare_band(const Window& t, const Map& in, const TileBand& band, f
   }
 }
 
-// The sums of T output channels from j on, [channel][sum][tile].
+// Computes the sums of T output channels from the j-th on, [channel][sum][tile].
 template <class Q>
 static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const TileBand& band, const float* spectrum,
                       float* sums, int j, int T, int per_block, const Claim& claim) {
@@ -114,7 +117,7 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
   }
 }
 
-// The pixels of one output channel over a band.
+// Writes the pixels of the j-th output channel over a band.
 template <class Q>
 static void write_tiles(const Conv& c, const Window& t, const TileBand& band, const Outputs& out, int j,
                         const float* sums, float* pixels) {
@@ -133,8 +136,9 @@ static void write_tiles(const Conv& c, const Window& t, const TileBand& band, co
 template <class Q>
 static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch scratch, Share share) {
   const Window t = tile_window<Q>(c.window);
-  // Threads share rows of tiles where each has a whole vector of them, and output channels elsewhere. Whoever takes rows
-  // reads all weights; with stride 2 the preparation that others repeat is cheaper, until maps are large.
+  // Threads share rows of tiles where each gets a whole vector of them, and output channels elsewhere. A thread that
+  // shares rows reads all weights, one that shares channels prepares all frequencies; with stride 2 the latter is
+  // cheaper until maps are large.
   constexpr int enough = Q::stride == 1 ? L : 4 * L;
   const bool by_rows = share.size > 1 && t.out_height / share.size * t.out_width >= enough;
   const int rows = tile_band<Q>(t, at_least(in.live, 1), by_rows ? share.size : 1);
@@ -146,7 +150,8 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
   float* pixels = sums + plan.sums;
   const int from = by_rows ? 0 : share.from(out.count), to = by_rows ? out.count : share.to(out.count);
   const int top = by_rows ? share.from(t.out_height) : 0, bottom = by_rows ? share.to(t.out_height) : t.out_height;
-  // Neighbours in a plane write it at different times: a processor that writes rows in order fetches some after the last.
+  // Every second thread goes backwards, so that neighbours do not write next to each other at the same time: a
+  // processor that writes rows in order also fetches some rows after the last.
   const bool backwards = by_rows && share.rank % 2 == 1;
   for (int first = top; first < bottom; first += rows) {
     const int here = at_most(rows, bottom - first), tiles = padded(here * t.out_width);
@@ -170,7 +175,7 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
 template <class Q>
 static long winograd_scratch(const Conv& c) {
   const Window t = tile_window<Q>(c.window);
-  long most = 0;  // fewer live channels allow more rows at a time
+  long most = 0;  // over all numbers of rows, for fewer live channels allow more rows at a time
   for (int rows = 1; rows <= t.out_height; rows++) {
     const long tiles = padded(rows * t.out_width);
     long channels = rows == 1 ? c.in_channels : at_most(c.in_channels, 2 * kBandFloats / (Q::N * Q::N * tiles));

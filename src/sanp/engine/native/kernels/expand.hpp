@@ -1,5 +1,6 @@
-// Tap-ready copies: a plane is written once for every column of the window, its rows sorted by their phase under the
-// stride, so that every tap of every output pixel is a plain load at one distance from the pixel's own number.
+// Copies of a plane from which every tap of the window is a plain load. There is one copy for each column of the
+// window, with rows sorted by phase under the stride: tap (y, x) of output pixel i is at tap_offset(y, x) + i.
+#pragma once
 #include "shuffle.hpp"
 
 namespace SANP_NAMESPACE {
@@ -7,10 +8,10 @@ namespace SANP_NAMESPACE {
 static inline int at_most(int a, int b) { return a < b ? a : b; }
 static inline int at_least(int a, int b) { return a > b ? a : b; }
 
-// Where the copies for output rows [first, first + rows) lie. Tap (y, x) of pixel i is at offset(y, x) + i.
+// How the copies for output rows [first, first + rows) lie in memory.
 struct Copies {
-  int first, rows, phases, phase_rows;
-  long copy, channel;  // floats from one column's copy to the next, and from one channel to the next
+  int first, rows, phases, phase_rows;  // phases of rows under the stride, and rows of each phase
+  long copy, channel;  // floats from one copy to the next, and from one channel to the next
 };
 
 static inline Copies plan_copies(const Window& w, int first, int rows) {
@@ -20,7 +21,8 @@ static inline Copies plan_copies(const Window& w, int first, int rows) {
   c.rows = rows;
   c.phases = at_most(w.stride_y, reach + 1);
   c.phase_rows = rows + reach / w.stride_y;
-  // A vector may be written past the last row. Odd numbers of cache lines spread copies and channels over L1's sets.
+  // A vector may be written past the last row. Odd numbers of cache lines spread copies and channels over the sets of
+  // the first-level cache.
   c.copy = (((long)c.phases * c.phase_rows * w.out_width + 2 * L + 15) / 16 | 1) * 16;
   c.channel = (c.copy * w.kernel_x / 16 | 1) * 16;
   return c;
@@ -48,7 +50,7 @@ static inline void copy_strided(const float* in, float* out, int count, int step
   }
 }
 
-// One or two elements as a rule: the empty statement keeps the compiler from making vectors of them.
+// Fills a few elements, mostly one or two: the empty statement keeps the compiler from using vectors.
 static inline void fill(float* out, int count, float value) {
   for (int i = 0; i < count; i++) {
     out[i] = value;
@@ -58,13 +60,14 @@ static inline void fill(float* out, int count, float value) {
 
 constexpr int kMostTaps = 1024;
 
-// Which output columns a window's column finds inside the map: [low, high), the first of them at `start`.
+// For one column of the window: output columns [low, high) read inside the map, the first of them column `start`.
 struct Column {
   int low, high;
   long start;
 };
 
-// Rows are written in rising order of address, so what a vector writes past its row is overwritten by the next one.
+// Rows are written in rising order of address, so that the next row overwrites what a vector writes past its end. Taps
+// outside of the map read `edge`.
 template <int Step>
 static void expand_rows(const Window& w, const Copies& c, const Column* columns, const float* plane, float* out,
                         float edge) {
@@ -87,12 +90,13 @@ static void expand_rows(const Window& w, const Copies& c, const Column* columns,
     }
 }
 
-// The same for the commonest windows: columns that begin in the first stride share one split of the row into phases.
+// The same for common windows, with all numbers known to the compiler: a row is sorted into phases once, and every
+// column of the window takes its phase.
 template <int Step, int Columns, int Pad>
 static void expand_common(const Window& w, const Copies& c, const Column* columns, const float* plane, float* out,
                           float edge) {
   int most = 0;
-  for (int x = 0; x < Columns; x++)  // one more for the columns that take their phase from the next stride
+  for (int x = 0; x < Columns; x++)  // one more where a column takes its phase from the next stride
     most = at_least(most, columns[x].high - columns[x].low + (Step > 1 && columns[x].start >= Step ? 1 : 0));
   for (int phase = 0; phase < c.phases; phase++)
     for (int j = 0; j < c.phase_rows; j++, out += w.out_width) {
@@ -112,7 +116,7 @@ static void expand_common(const Window& w, const Copies& c, const Column* column
           float* to = out + x * c.copy + low + i;
           if (start < Step) {
             store(to, d[start]);
-          } else if (Step > 1 && start < 2 * Step) {  // the same phase, one further: what lies before the row is put back
+          } else if (Step > 1 && start < 2 * Step) {  // one float further; the float before the row is put back
             const float before = to[-1];
             store(to - 1, d[start % Step]);
             if (i == 0) to[-1] = before;
@@ -130,6 +134,7 @@ static void expand_common(const Window& w, const Copies& c, const Column* column
     }
 }
 
+// No dilation, and every column of the window reads inside the map somewhere.
 static bool is_common(const Window& w, const Column* columns) {
   if (w.dilation_x != 1) return false;
   for (int x = 0; x < w.kernel_x; x++)
@@ -137,6 +142,7 @@ static bool is_common(const Window& w, const Column* columns) {
   return true;
 }
 
+// Writes the copies of one plane.
 static void expand_plane(const Window& w, const Copies& c, const float* plane, float* out, float edge) {
   Column columns[kMostTaps];
   for (int x = 0; x < w.kernel_x; x++) {
@@ -164,7 +170,7 @@ static void expand_plane(const Window& w, const Copies& c, const float* plane, f
   }
 }
 
-// Floats that copy_strided may read past the end of a plane.
+// The most floats that copy_strided() reads past the end of a plane.
 constexpr int kReadPast = 4 * L + 16;
 
 }  // namespace SANP_NAMESPACE

@@ -1,4 +1,6 @@
-// The Saliency-and-Pruning Module (PAPER 3.2, eq. 3 and 4) and fully connected layers: lanes are outputs here.
+// The Saliency-and-Pruning Module (section 3.2 of the paper, equations 3 and 4) and fully connected layers. Lanes are
+// outputs.
+#pragma once
 #include "pointwise.hpp"
 
 namespace SANP_NAMESPACE {
@@ -26,7 +28,7 @@ static int largest(const float* v, int count) {
   return best;
 }
 
-// Marks the `top` largest, the lower index first among equals.
+// Marks the `top` largest scores, of equal ones the first.
 static void mark_top(const float* score, int count, int top, float* open) {
   for (int j = 0; j < count; j++) open[j] = 0;
   for (int n = 0; n < top; n++) {
@@ -37,18 +39,19 @@ static void mark_top(const float* score, int count, int top, float* open) {
   }
 }
 
+// Marks the positive scores, or the largest if none is positive.
 static void mark_positive(const float* score, int count, float* open) {
   int marked = 0;
   for (int j = 0; j < count; j++) {
     open[j] = score[j] > 0 ? 1.f : 0.f;
     marked += score[j] > 0 ? 1 : 0;
   }
-  if (marked == 0) open[largest(score, count)] = 1;  // an empty layer would be dead
+  if (marked == 0) open[largest(score, count)] = 1;  // without any channel nothing would come through the layer
 }
 
-static inline float bounded(float s, float most) { return s > most ? most : s; }  // NaN stays
+static inline float bounded(float s, float most) { return s > most ? most : s; }  // NaN stays NaN
 
-// Neighbouring channels in groups of `group` decide together, by the mean of their scores.
+// The scores of groups of neighbouring channels: the mean of saliency minus threshold.
 static void score_groups(const Gate& g, const float* saliency, float* score) {
   const int count = g.out_channels / g.group;
   if (g.group == 1) {
@@ -62,7 +65,7 @@ static void score_groups(const Gate& g, const float* saliency, float* score) {
   }
 }
 
-// `g` and `list` are copies, which nothing that is written here can change.
+// Lists the open channels. `g` and `list` are copies, so that the compiler knows that no store changes them.
 static void decide(const Gate g, const float* saliency, float* room, Decision& d) {
   const int count = g.out_channels / g.group;
   float* score = room;
@@ -74,7 +77,7 @@ static void decide(const Gate g, const float* saliency, float* room, Decision& d
     mark_positive(score, count, open);
   const Decision list = d;
   int live = 0;
-  const auto keep = [&](int c, bool kept) {  // written in any case: faster than to ask first
+  const auto keep = [&](int c, bool kept) {  // writes in any case, which is faster than a branch
     list.channel[live] = c;
     list.scale[live] = g.scales ? bounded(saliency[c], g.most) : 1.f;
     live += kept;
@@ -90,9 +93,10 @@ static void decide(const Gate g, const float* saliency, float* room, Decision& d
 
 static inline float* aligned(float* room, long used) { return room + (used + 15) / 16 * 16; }
 
-constexpr long kWorthSharing = 1 << 14;  // multiplications of a gate: with fewer, a wait between its steps takes longer
+constexpr long kWorthSharing = 1 << 14;  // multiplications of a gate: with fewer, threads would wait longer
 
-// A team shares the inputs' means, then the hidden units and the outputs if they are many; its first thread decides.
+// A team shares the means of the inputs, and the hidden units and saliencies if they are many. Its first thread
+// decides.
 static void gate(const Gate& g, Descriptor descriptor, const Map& in, Decision& d, Scratch scratch, Share share) {
   float* means = scratch.common;
   float* hidden = aligned(means, in.channels);

@@ -1,37 +1,40 @@
-// The register block: T output channels by P vectors of pixels, summed over the live input channels and the taps.
-// A weight is read where it lies, at [out][in], and multiplied with whole vectors of pixels.
+// The register block: sums of T output channels by P vectors of pixels stay in registers while the live input channels
+// and the taps go by. A weight is read where it lies, at [out][in], and multiplied with whole vectors of pixels, so
+// that any set of channels runs without copying weights.
+#pragma once
 #include "expand.hpp"
 
 namespace SANP_NAMESPACE {
 
 #if SANP_REGISTERS >= 32
 constexpr int kMaxVectors = 4;
-constexpr int kMaxChannels[kMaxVectors + 1] = {0, 20, 12, 8, 6};
+constexpr int kMaxChannels[kMaxVectors + 1] = {0, 20, 12, 8, 6};  // the most output channels of a block, by its vectors
 #else
 constexpr int kMaxVectors = 4;
 constexpr int kMaxChannels[kMaxVectors + 1] = {0, 12, 6, 4, 3};
 #endif
 constexpr int kMostChannels = kMaxChannels[1];
-constexpr int kAhead = 6;  // live channels
+constexpr int kAhead = 6;  // weights are prefetched so many live channels ahead
 
 struct Block {
   const float* in;        // the first pixel of the first live channel
   long in_stride;         // floats from one live channel to the next
   int in_count;
-  const int* in_channel;  // the channel numbers that the weights know
-  const long* tap;        // offsets of the taps
+  const int* in_channel;  // numbers of the live channels, by which weights are found
+  const long* tap;        // offsets of the taps from the first pixel
   int taps;
   const float* const* weight;  // a row for each of the T output channels
-  long weight_offset;          // added to each
+  long weight_offset;          // added to each row
   float* const* out;
   int out_offset;
-  int last;               // pixels in the last vector
-  const float* bias;      // null: sums are stored as they are
+  int last;               // pixels of the last vector that are written
+  const float* bias;      // null: sums are stored without bias, scale, residual and activation
   const float* scale;
   const float* const* residual;
   bool relu;
 };
 
+// Writes the sums of a block, with scale, residual and ReLU if it has a bias.
 template <int T, int P>
 static inline void finish(const Block& b, vf (&sum)[T][P]) {
 #pragma GCC unroll 32
@@ -56,7 +59,7 @@ static inline void finish(const Block& b, vf (&sum)[T][P]) {
   }
 }
 
-// K taps; 0: as many as the block says.
+// Computes a block with K taps; K = 0 stands for as many as the block says.
 template <int T, int P, int K>
 static void run_block(const Block& b) {
   vf sum[T][P];
@@ -71,7 +74,7 @@ static void run_block(const Block& b) {
   const float* plane = b.in;
   for (int a = 0; a < b.in_count; a++, plane += b.in_stride) {
     const long column = (long)b.in_channel[a] * taps;
-    if (K == 9 && P == 1 && a + kAhead < b.in_count) {  // small maps have large weights: from memory, T rows at a time
+    if (K == 9 && P == 1 && a + kAhead < b.in_count) {  // small maps have many weights, which come from memory
       const long next = (long)b.in_channel[a + kAhead] * taps;
 #pragma GCC unroll 32
       for (int t = 0; t < T; t++) __builtin_prefetch(w[t] + next, 0, 3);
@@ -95,6 +98,7 @@ static void run_block(const Block& b) {
 
 typedef void (*BlockFunction)(const Block&);
 
+// The blocks of P vectors and K taps, by number of channels.
 template <int P, int K, int T = kMaxChannels[P]>
 struct Row {
   static constexpr void put(BlockFunction* f) {
@@ -107,8 +111,8 @@ struct Row<P, K, 0> {
   static constexpr void put(BlockFunction*) {}
 };
 
-// By number of taps (1, 2, 4, 9, any), vectors and channels. Filled when compiled: code that ran when the library is loaded
-// would run on processors that lack this file's instructions.
+// Every block by number of taps (1, 2, 4, 9, any), vectors and channels. The compiler fills the table: code that filled
+// it when the library is loaded would also run on processors that lack this file's instructions.
 struct BlockTable {
   BlockFunction at[5][kMaxVectors + 1][kMostChannels + 1]{};
   template <int K>
@@ -129,8 +133,8 @@ struct BlockTable {
 };
 static constexpr BlockTable kBlocks{};
 
-// Vectors in a block. A block of t channels by q vectors costs, in half cycles, its multiplications, its loads, or what
-// the second-level cache needs for the pixels: measured on Zen 3, whichever is the most.
+// How many vectors a block should have. A block of t channels by q vectors costs, in half cycles, the largest of three:
+// t q multiplications, 1.23 (t + q) loads, and 4.5 q for pixels from the second-level cache (measured on Zen 3).
 static inline int choose_vectors(int vectors, int channels) {
   int best = 1;
   double best_cost = 1e30;
@@ -151,21 +155,23 @@ static inline int choose_vectors(int vectors, int channels) {
   return best;
 }
 
-// The part [first, first + count) of output planes that one thread is about to write. What lay there before was read by every
-// thread of a team, and to take lines away from the others holds up whoever writes them: stores ahead of time, while
-// there is arithmetic to do, take them for nothing. (A prefetch for writing leaves a line with those who share it.)
+// Takes the cache lines of output planes for this thread before it writes them: floats [first, first + count) of each
+// plane. The other threads of a team have read these lines, so that the first store to each must wait until they give
+// it up. A store of zero made early does that waiting while there is arithmetic to do. A prefetch for writing does not
+// help: it leaves the line shared.
 struct Claim {
   float* const* plane;
-  int planes;  // none: there is no team
+  int planes;  // 0 without a team
   long first, count;
-  // The n-th part, `of` so many.
+  // Does the n-th of `of` parts of the planes.
   void part(int n, int of) const {
     for (int i = planes * n / of; i < planes * (n + 1) / of; i++)
       for (long k = first; k < first + count; k += 16) *const_cast<volatile float*>(plane[i] + k) = 0;
   }
 };
 
-// run(j, T) for T channels from j on, over all of [from, to): as few blocks of at most `most` as it takes, of even size.
+// Cuts channels [from, to) into as few blocks of at most `most` as possible, of even size, and calls run(first,
+// channels) for each.
 template <class Run>
 static inline void each_block(int from, int to, int most, const Run& run, bool backwards = false) {
   const int blocks = (to - from + most - 1) / most;

@@ -1,0 +1,28 @@
+// The operators, activations and algorithms of a program, in the order of their numbers. engine/names.py has the same
+// names; it compares them with these when it loads the library.
+#pragma once
+#include <cstdint>
+
+// Operators are numbered from 1, activations and algorithms from 0.
+#define SANP_OPERATORS(NAME)                                                                                   \
+  NAME(input) NAME(output) NAME(conv) NAME(gate) NAME(linear) NAME(pool) NAME(adaptive) NAME(activation)       \
+  NAME(add) NAME(multiply) NAME(affine) NAME(concat) NAME(channels) NAME(flatten)
+
+#define SANP_ACTIVATIONS(NAME)                                                                                 \
+  NAME(none) NAME(relu) NAME(clip) NAME(leaky) NAME(silu) NAME(gelu) NAME(gelu_tanh) NAME(hardswish)           \
+  NAME(hardsigmoid) NAME(sigmoid) NAME(tanh) NAME(prelu) NAME(elu)
+
+// How a convolution can be computed, each with the words that a plan has for it.
+#define SANP_ALGORITHMS(NAME)                                                                                  \
+  NAME(direct, "direct") NAME(winograd2, "winograd 2x2") NAME(winograd4, "winograd 4x4")                       \
+  NAME(strided2, "winograd stride 2") NAME(lanes, "winograd by lanes")
+
+namespace sanp {
+
+#define SANP_ENTRY(name, ...) name,
+enum class Operator : int64_t { nothing, SANP_OPERATORS(SANP_ENTRY) count };
+enum class Act : int { SANP_ACTIVATIONS(SANP_ENTRY) count };
+enum class Algorithm : int { SANP_ALGORITHMS(SANP_ENTRY) count };
+#undef SANP_ENTRY
+
+}  // namespace sanp
