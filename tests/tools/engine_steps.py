@@ -152,18 +152,22 @@ def conv(case: Case) -> None:
     if follows:
         alive = live.repeat_interleave(out // channels, 1)
         factor = alive.double()
-    y = y * factor[:, :, None, None]
-    residual = -1
-    others = [v for v in case.values if v[1].shape == y.shape]
-    if others and dice.random() < 0.6:
-        residual, other, other_live = dice.choice(others)
-        y, alive = y + other, alive | other_live
     act, function = _act(case, out)
-    y, alive = _after(case, y, alive, function)
-    made = case.writer.conv(
-        number, weight, bias, window, groups=groups, act=act, residual=residual, gate=gate, follows=follows
-    )
-    case.keep(made, y, alive, f"conv({window}, groups {groups}, {act.kind}, residual {residual}, follows {follows})")
+    scale_after = (gate >= 0 or follows) and dice.random() < 0.3
+    residual = -1
+    if scale_after:
+        case.largest = max(case.largest, float(y.abs().max()))
+        y = function(y) * factor[:, :, None, None]
+    else:
+        y = y * factor[:, :, None, None]
+        others = [v for v in case.values if v[1].shape == y.shape]
+        if others and dice.random() < 0.6:
+            residual, other, other_live = dice.choice(others)
+            y, alive = y + other, alive | other_live
+        y, alive = _after(case, y, alive, function)
+    options = {"residual": residual, "gate": gate, "follows": follows, "scale_after": scale_after}
+    made = case.writer.conv(number, weight, bias, window, groups=groups, act=act, **options)
+    case.keep(made, y, alive, f"conv({window}, groups {groups}, {act.kind}, {options})")
 
 
 def pool(case: Case) -> None:

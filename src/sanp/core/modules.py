@@ -1,6 +1,6 @@
 """A network as a module: its mode, its device, what wraps it, and calling it with any kind of input."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return ((), example) if isinstance(example, dict) else ((example,), {})
 
 
-def call_with(network: nn.Module, example: Any) -> Any:
+def call_with(network: Callable[..., Any], example: Any) -> Any:
     """Calls the network with an example."""
     args, kwargs = as_arguments(example)
     return network(*args, **kwargs)

@@ -1,18 +1,26 @@
 """Whether a compiled or exported network gives what the network gives, up to rounding.
 
-Rounding may turn a decision whose score lies at its threshold; such samples are excused, all others must agree.
+Rounding may turn a decision whose score lies at its threshold. So a compiled network is run with the network's own
+decisions, and then every sample must agree; its scores must agree with the network's, layer by layer. An exported file
+decides by itself: there, samples with such a score are excused.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
+from sanp.core.modules import call_with, tensors_in
+from sanp.spm.gated_conv import GatedConv
 from sanp.spm.module import SPM
-from sanp.spm.recording import Gates
+from sanp.spm.recording import Gates, decisions_of, record
+from sanp.tracing.topology import module_path
+
+if TYPE_CHECKING:
+    from sanp.engine.compiled import Engine
 
 TOLERANCE = 1e-4
 """the largest difference that counts as rounding, as a share of the largest output"""
@@ -72,6 +80,31 @@ def agree(given: Sequence[Any], expected: Sequence[Any], ties: Sequence[Tensor],
         return False
     excused = torch.stack([tie for tie in ties if len(tie) == samples] or [torch.zeros(samples).bool()]).any(0)
     return all(_same(a, b, excused) for a, b in zip(given, expected, strict=True))
+
+
+def disagreement(engine: "Engine", network: nn.Module, batch: Any) -> str | None:
+    """What a compiled network gets wrong on a batch, in words; None if all is right.
+
+    ``network`` is what it was compiled from, ``batch`` an example as :func:`sanp.compile` takes it.
+    """
+    with torch.no_grad(), record(network) as gates:
+        expected = tree_leaves(call_with(network, batch))
+    given, scores = engine.run_forced(batch, decisions_of(gates))
+    nobody = torch.zeros(len(tensors_in(batch)[0]), dtype=torch.bool)
+    if not all(leaf.isfinite().all() for leaf in tensors_in(expected) if leaf.is_floating_point()):
+        return None if agree(tree_leaves(call_with(engine, batch)), expected, [], len(nobody)) else "not finite"
+    if not agree(given, expected, [], len(nobody)):
+        return "the native result differs from torch's"
+    spms = {module.name: module.spm for module in network.modules() if isinstance(module, GatedConv)}
+    turned = nobody
+    for layer, score in scores.items():
+        spm = spms[module_path(layer)]
+        wanted = spm.score(gates[layer])
+        if float((score - wanted).abs().max()) > _TIE * max(float(wanted.abs().max()), 1e-30):
+            return f"the native scores of {layer} differ from torch's"
+        turned = turned | (spm.binarize.decide(score) != spm.binarize.decide(wanted)).any(1)
+    itself = tree_leaves(call_with(engine, batch))
+    return None if agree(itself, given, [turned], len(nobody)) else "the engine differs from itself"
 
 
 def _same(given: Any, expected: Any, excused: Tensor) -> bool:

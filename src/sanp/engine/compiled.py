@@ -1,68 +1,19 @@
 """A compiled network: native programs and torch operators that run one after the other, behind one call."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
 
 from sanp.core.errors import SanpError
-from sanp.core.modules import as_arguments
+from sanp.core.modules import as_arguments, tensors_in
 from sanp.engine.arguments import bound
-from sanp.engine.library import NativeProgram
-from sanp.engine.lowering.batch_size import Count, Tiled
 from sanp.engine.plan import Plan
-from sanp.tracing.graph import Node, Value
-
-Values = dict[Value, Tensor]
-
-
-@dataclass(frozen=True)
-class NativeStep:
-    """A program of the native library, and the traced values that go in and come out."""
-
-    program: NativeProgram
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    """of the outputs, without the batch dimension"""
-    threads: int
-
-    def run(self, values: Values, batch: int) -> bytes:
-        """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity."""
-        given = [values[value].to(torch.float32).contiguous() for value in self.inputs]
-        if any(len(x) != batch for x in given):
-            raise SanpError(f"a native stretch is given {[len(x) for x in given]} rows for {batch} samples")
-        made = [torch.empty(batch, *shape) for shape in self.shapes]
-        finite = self.program.run_at([x.data_ptr() for x in given], [y.data_ptr() for y in made], batch, self.threads)
-        values.update(zip(self.outputs, made, strict=True))
-        return finite
-
-
-@dataclass(frozen=True)
-class TorchStep:
-    """Operators that run in torch as they were traced, but for the size of the batch."""
-
-    nodes: tuple[Node, ...]
-
-    def run(self, values: Values, batch: int) -> bytes:
-        """Adds all that the operators make to ``values``; every sample counts as finite, for torch skips nothing."""
-
-        def given(leaf: Any) -> Any:
-            if isinstance(leaf, Value):
-                return values[leaf]
-            return leaf.at(batch) if isinstance(leaf, Count | Tiled) else leaf
-
-        for node in self.nodes:
-            args, kwargs = tree_map(given, (node.args, node.kwargs))
-            made = node.func(*args, **kwargs)
-            for value, leaf in zip(node.outputs, tree_flatten(made)[0], strict=True):
-                if value is not None:
-                    values[value] = leaf
-        return b"\1" * batch
+from sanp.engine.steps import Forced, NativeStep, TorchStep, Values
+from sanp.tracing.graph import Value
 
 
 class Engine:
@@ -144,6 +95,20 @@ class Engine:
         if self._single:
             return back(results[0])
         return tree_unflatten([back(result) for result in results], self._structure)
+
+    def run_forced(self, example: Any, decisions: Mapping[str, Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The tensors of the result with gates that decide as they are told, and the scores that they had.
+
+        ``example`` is as :func:`sanp.compile` takes it; ``decisions`` has (N, C_out) for each gated layer by name, as
+        ``sanp.record`` gives them. A layer's score is (N, groups of channels): open where it is high.
+        """
+        forced = Forced(decisions)
+        values: Values = dict(zip(self._inputs, tensors_in(example), strict=True))
+        batch = len(next(iter(values.values())))
+        with torch.no_grad():
+            for step in self._steps:
+                step.run(values, batch, forced)
+        return [values[value] for value in self._outputs], forced.scores
 
     def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Tensor | None) -> Any:
         """The network itself, on all samples or some of them."""

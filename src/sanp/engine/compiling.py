@@ -6,25 +6,29 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from sanp.core.checks import check_network
 from sanp.core.copying import copy_of
 from sanp.core.errors import SanpError
 from sanp.core.modules import call_with, tensors_in, unwrapped
-from sanp.engine.agreement import agree, check_batches, near_ties
+from sanp.engine.agreement import check_batches, disagreement
 from sanp.engine.arguments import in_order
-from sanp.engine.compiled import Engine, NativeStep, TorchStep
+from sanp.engine.compiled import Engine
 from sanp.engine.library import Unavailable, load
 from sanp.engine.lowering.batch_size import for_any_batch
 from sanp.engine.lowering.lowering import Lowering
-from sanp.engine.lowering.operators import Conv, Operator
+from sanp.engine.lowering.operators import Conv, Gate, Operator
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.segments import Segment, cut
+from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.names import ALGORITHMS, OperatorKind
 from sanp.engine.plan import Plan, PlanRow
+from sanp.engine.steps import NativeGate, NativeStep, TorchStep, TorchUnit
 from sanp.engine.tune import tune
+from sanp.spm.gated_conv import FollowingConv, GatedConv
+from sanp.spm.recording import call_name
 from sanp.tracing.graph import Node
 from sanp.tracing.tracer import trace_forward
 
@@ -144,23 +148,38 @@ class _Builder:
         rows: list[PlanRow] = []
         instruction_set = ""
         values = dict(zip(self.trace.inputs, self.traced_tensors, strict=True))
+        names: list[str] = []
         for segment, lowering in segments:
             if lowering is not None:
-                step, made = self._native(segment, lowering, values, winograd)
+                step, made = self._native(segment, lowering, values, names, winograd)
                 instruction_set = step.program.instruction_set
                 steps.append(step)
                 rows += made
                 step.run(values, _BATCH)
             else:
-                torch_step = TorchStep(tuple(self.for_any_batch.get(id(node), node) for node in segment.nodes))
+                torch_step = TorchStep(tuple(self._torch_unit(unit, names) for unit in segment.units))
                 torch_step.run(values, _BATCH)
                 steps.append(torch_step)
                 pairs = zip(segment.units, segment.reasons, strict=True)
                 rows += [PlanRow(unit.name, "torch", unit.nodes[0].op, why) for unit, why in pairs]
         return self._engine(tuple(steps), tuple(rows), instruction_set)
 
+    def _torch_unit(self, unit: Unit, names: list[str]) -> TorchUnit:
+        nodes = tuple(self.for_any_batch.get(id(node), node) for node in unit.nodes)
+        if not isinstance(unit.module, GatedConv | FollowingConv):
+            return TorchUnit(nodes)
+        if isinstance(unit.module, FollowingConv):
+            return TorchUnit(nodes, unit.module, unit.module.name, (*unit.inputs, *unit.outputs))
+        names.append(call_name(unit.module.name, names))
+        return TorchUnit(nodes, unit.module, names[-1], (*unit.inputs, *unit.outputs))
+
     def _native(
-        self, segment: Segment, lowering: Lowering, values: dict[Any, Tensor], winograd: bool
+        self,
+        segment: Segment,
+        lowering: Lowering,
+        values: dict[Any, Tensor],
+        names: list[str],
+        winograd: bool,
     ) -> tuple[NativeStep, list[PlanRow]]:
         """A segment's program and its rows of the plan; without ``winograd`` every convolution is computed directly."""
         assert isinstance(lowering.writer, ProgramWriter)
@@ -176,7 +195,12 @@ class _Builder:
         ]
         program.settle()
         shapes = tuple(tuple(self.trace.shapes[value.index][1:]) for value in segment.outputs)
-        return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, self.threads), rows
+        gates = []
+        written = [operator.weights for operator in lowering.writer.operators if isinstance(operator, Gate)]
+        for module, weights in zip(lowering.gated, written, strict=True):
+            names.append(call_name(module.name, names))
+            gates.append(NativeGate(names[-1], len(weights.b2), len(weights.b2) // weights.group))
+        return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, tuple(gates), self.threads), rows
 
     def _engine(self, steps: Any, rows: tuple[PlanRow, ...], instruction_set: str) -> Engine:
         return Engine(
@@ -190,14 +214,8 @@ class _Builder:
         )
 
     def _agrees(self, engine: Engine) -> bool:
-        """Whether every sample agrees but those with a near tie, in other batch sizes than the trace's."""
-        for batch in check_batches(self.example):
-            with torch.no_grad(), near_ties(self.reference) as ties:
-                expected = tree_leaves(call_with(self.reference, batch))
-            given = tree_leaves(call_with(engine, batch))  # type: ignore[arg-type]
-            if not agree(given, expected, ties, len(tensors_in(batch)[0])):
-                return False
-        return True
+        """Whether every sample agrees, in other batch sizes than the trace's."""
+        return all(disagreement(engine, self.reference, batch) is None for batch in check_batches(self.example))
 
 
 def _how(operator: Operator, algorithm: int) -> str:

@@ -15,7 +15,7 @@ from sanp.engine.names import ACTIVATIONS, ALGORITHMS, OperatorKind
 
 _ROOM = 512
 """bytes of an error message"""
-_INTERFACE = 9
+_INTERFACE = 10
 """counted up with every change of the C interface, here and in api.cpp"""
 
 
@@ -48,7 +48,8 @@ def load() -> ctypes.CDLL:
     library.sanp_create.argtypes = [c_void_p, c_long, c_void_p, c_long, POINTER(c_void_p), *message]
     library.sanp_free.argtypes = [c_void_p]
     library.sanp_free.restype = None
-    library.sanp_run.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, c_void_p, c_void_p, c_void_p, *message]
+    notes = (c_void_p,) * 5
+    library.sanp_run.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, *notes, *message]
     library.sanp_run_one.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int]
     library.sanp_algorithms.argtypes = [c_void_p, c_int]
     library.sanp_choose.argtypes = [c_void_p, c_int, c_int, *message]
@@ -145,15 +146,22 @@ class NativeProgram:
         *,
         seconds: int | None = None,
         live: int | None = None,
+        forced: int | None = None,
+        scores: int | None = None,
     ) -> bytes:
-        """The same on addresses of contiguous float32 memory; gives a byte for each sample, 0 if it was not finite."""
+        """The same on addresses of contiguous float32 memory; gives a byte for each sample, 0 if it was not finite.
+
+        ``forced`` (samples, channels of all gates), a byte each, says which channels are open, in place of the gates'
+        own decisions; ``scores``, float32 of the same shape, is filled with what the gates would have decided by: for
+        a gate whose channels are decided in groups, a number for each group stands at the start of its part.
+        """
         given = (c_void_p * len(inputs))(*inputs)
         wanted = (c_void_p * len(outputs))(*outputs)
         finite = ctypes.create_string_buffer(max(samples, 1))
         message = ctypes.create_string_buffer(_ROOM)
         _check(
             self._library.sanp_run(
-                self._handle, given, wanted, samples, threads, seconds, live, finite, message, _ROOM
+                self._handle, given, wanted, samples, threads, seconds, live, finite, forced, scores, message, _ROOM
             ),
             message,
         )

@@ -1,6 +1,6 @@
 """What every SPM decided in one forward, given to whoever asks for it; nothing stays in the model afterwards."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -54,11 +54,16 @@ class Recording(dict[str, Gates]):
 
     def note(self, name: str, gates: Gates) -> None:
         """Adds what a layer decided, under a name that no earlier call has taken."""
-        key, call = name, 1
-        while key in self:
-            call += 1
-            key = f"{name}:{call}"
-        self[key] = gates
+        self[call_name(name, self)] = gates
+
+
+def call_name(layer: str, taken: Container[str]) -> str:
+    """The name of a layer's next call in a forward, given the names of those before: ``layer``, ``layer:2``, ..."""
+    name, call = layer, 1
+    while name in taken:
+        call += 1
+        name = f"{layer}:{call}"
+    return name
 
 
 def decisions_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:

@@ -4,15 +4,15 @@ A convolution is written only when something reads it, for an addition or activa
 Operators that only move numbers are run on the numbers of the elements, so that no rule need know what they mean.
 """
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sanp.engine.lowering.activation import IDENTITY, Activation
+from sanp.engine.lowering.elementwise import ACTIVATIONS, BATCH_NORMS, activation_of, batch_norm_of, constant_of
 from sanp.engine.lowering.gate_weights import floats, gate_weights
 from sanp.engine.lowering.shapes import Floats, Shape, Window, pair, sample_shape
 from sanp.engine.lowering.units import Unit
@@ -50,6 +50,8 @@ class Pending:
     gate: int = -1
     follows: bool = False
     residual: int = -1
+    act: Activation | None = None
+    """an activation that comes before the gate's product; then nothing else can be taken in"""
 
 
 class Lowering:
@@ -68,6 +70,8 @@ class Lowering:
         self.inputs: list[Value] = []
         self.origin: list[str] = []
         """for every operator of the program, the unit it came from"""
+        self.gated: list[GatedConv] = []
+        """for every gate of the program, the module it came from"""
         self._kept = kept
         self._readers = readers
         self._of: dict[Value, int | Moved | Pending] = {}
@@ -146,8 +150,7 @@ class Lowering:
         """scale · value + shift by channel, inside the convolution that makes it where that is dense and waiting."""
         waiting = self.pending(value)
         if waiting is not None and waiting.gate < 0 and not waiting.follows and waiting.residual < 0:
-            rows = scale.reshape(-1, *(1,) * (waiting.weight.ndim - 1))
-            return replace(waiting, weight=waiting.weight * rows, bias=waiting.bias * scale + shift)
+            return _affine(waiting, scale, shift)
         return self.writer.affine(self.native(value), scale, shift, fills=fills)
 
     def _write(self, conv: Pending, act: Activation) -> int:
@@ -162,7 +165,7 @@ class Lowering:
             return self.writer.linear(conv.x, conv.weight[:, :, 0, 0], conv.bias, act)
         return self.writer.conv(
             conv.x, conv.weight, conv.bias, conv.window, groups=conv.groups, act=act, residual=conv.residual,
-            gate=conv.gate, follows=conv.follows,
+            gate=conv.gate, follows=conv.follows, scale_after=conv.act is not None,
         )  # fmt: skip
 
     def _arranged(self, moved: Moved, shape: Shape) -> int:
@@ -205,21 +208,50 @@ class Lowering:
         if module.norm_outside:
             raise Unsupported("a gate that waits for a batch norm outside its module")
         convolutions = [node for node in unit.nodes if node.op == "convolution"]
-        if len(convolutions) != 1 or (call := ConvolutionCall.of(convolutions[0])).input != unit.inputs[0]:
+        if len(convolutions) != 1 or ConvolutionCall.of(convolutions[0]).input != unit.inputs[0]:
             raise Unsupported("a gated module that is not one convolution of its input")
-        conv = self.convolution(convolutions[0])
-        if module.norm is not None:
-            scale, shift = affine_of(module.norm, call.weight.shape)
-            rows = scale.reshape(-1, *(1,) * (conv.weight.ndim - 1))
-            conv = replace(conv, weight=conv.weight * rows, bias=conv.bias * scale + shift)
+        conv = self._followed(unit, convolutions[0])
         if isinstance(module, GatedConv):
             conv = replace(conv, gate=self.writer.gate(conv.x, gate_weights(module.spm)))
+            self.gated.append(module)
             self._note(unit.name)
         else:
             if conv.weight.shape[1] != 1 or not set(self.inputs) <= set(self.trace.inputs):
                 raise Unsupported("a depthwise convolution that follows gates outside the native part")
             conv = replace(conv, follows=True)
-        self.define(unit.outputs[0], conv)
+        self.define(unit.outputs[0], conv if conv.act is None else self._write(conv, conv.act))
+
+    def _followed(self, unit: Unit, node: Node) -> Pending:
+        """The convolution of a gated module with what its batch norm does, as it was traced, up to the gate's product.
+
+        A batch norm may be anybody's module: what counts is which operators it ran, an activation among them.
+        """
+        conv, value = self.convolution(node), node.outputs[0]
+        for after in unit.nodes[unit.nodes.index(node) + 1 :]:
+            if after.outputs[0] == unit.outputs[0]:
+                if after.op != "mul" or after.args[0] != value:
+                    break
+                return conv
+            if value in after.inputs():
+                conv, value = self._with(conv, after, value), after.outputs[0]
+        raise Unsupported("a gated module that is not one convolution, a batch norm and a gate")
+
+    def _with(self, conv: Pending, node: Node, value: Value | None) -> Pending:
+        """A convolution that takes in the operator that alone reads its output."""
+        assert value is not None
+        if node.inputs() != [value] or conv.act is not None:
+            raise Unsupported(f"{node.op} between a convolution and its gate")
+        if node.base_op in ACTIVATIONS:
+            return replace(conv, act=activation_of(node, self.shape(value)[1]))
+        if node.base_op in ("alias", "detach", "clone"):
+            return conv
+        if node.base_op in BATCH_NORMS:
+            scale, shift = batch_norm_of(node)
+        elif node.base_op in ("add", "sub", "mul", "div"):
+            scale, shift = constant_of(node, self.shape(value))
+        else:
+            raise Unsupported(f"{node.op} between a convolution and its gate")
+        return _affine(conv, scale, shift)
 
     def convolution(self, node: Node) -> Pending:
         """A traced convolution with constant weights; one over a sequence is one over a map of one row."""
@@ -245,13 +277,7 @@ Rule = Callable[[Lowering, Node], None]
 """writes one operator of a trace; raises :class:`Unsupported` for one that the program's operators cannot express"""
 
 
-def affine_of(norm: nn.Module, weight: torch.Size) -> tuple[Floats, Floats]:
-    """Scale and shift of a batch norm in evaluation, or of any module that multiplies and adds constants by channel."""
-    if getattr(norm, "track_running_stats", True) is False:
-        raise Unsupported("a batch norm that uses the statistics of the batch")
-    exact = copy.deepcopy(norm).double().eval()
-    with torch.no_grad():
-        probe = torch.zeros(1, weight[0], *(1,) * (len(weight) - 2), dtype=torch.float64)
-        shift = exact(probe).reshape(-1)
-        scale = exact(probe + 1).reshape(-1) - shift
-    return floats(scale), floats(shift)
+def _affine(conv: Pending, scale: Floats, shift: Floats) -> Pending:
+    """scale · conv + shift by channel."""
+    rows = scale.reshape(-1, *(1,) * (conv.weight.ndim - 1))
+    return replace(conv, weight=conv.weight * rows, bias=conv.bias * scale + shift)

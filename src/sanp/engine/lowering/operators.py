@@ -34,7 +34,10 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Conv:
-    """act(gate · (weight * x + bias) + residual); with ``follows`` a channel without live inputs is zero."""
+    """act(gate · (weight * x + bias) + residual), or with ``scale_after`` gate · act(weight * x + bias).
+
+    With ``follows`` a channel without live inputs is zero.
+    """
 
     kind: ClassVar = OperatorKind.CONV
     x: int
@@ -44,6 +47,7 @@ class Conv:
     groups: int
     gate: int
     follows: bool
+    scale_after: bool
     act: Activation
     weight: Floats
     bias: Floats

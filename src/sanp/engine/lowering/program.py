@@ -102,13 +102,14 @@ class ProgramWriter:
         residual: int = -1,
         gate: int = -1,
         follows: bool = False,
+        scale_after: bool = False,
     ) -> int:
-        """act(gate · (weight * x + bias) + residual); with ``follows`` a channel without live inputs is zero."""
+        """A convolution, as :class:`Writer` explains it."""
         return self._add(
             convolved(self.shapes[x], weight, bias, window, groups),
             lambda out: Conv(
-                x=x, residual=residual, out=out, window=window, groups=groups, gate=gate, follows=follows, act=act,
-                weight=weight, bias=bias,
+                x=x, residual=residual, out=out, window=window, groups=groups, gate=gate, follows=follows,
+                scale_after=scale_after, act=act, weight=weight, bias=bias,
             ),
         )  # fmt: skip
 

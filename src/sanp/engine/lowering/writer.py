@@ -44,11 +44,13 @@ class Writer(Protocol):
         residual: int = -1,
         gate: int = -1,
         follows: bool = False,
+        scale_after: bool = False,
     ) -> int:
         """act(gate · (weight * x + bias) + residual), with weight (C_out, C_in / groups, height, width).
 
         ``residual`` is a value and ``gate`` a gate by its number; -1 stands for none. With ``follows``, an output
-        channel none of whose input channels is live is zero: it gets no bias.
+        channel none of whose input channels is live is zero: it gets no bias. With ``scale_after`` it is
+        gate · act(weight * x + bias), without a residual.
         """
         ...
 

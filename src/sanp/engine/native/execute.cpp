@@ -1,9 +1,19 @@
 // Convolutions, gates, pooling and linear layers: decides which channels to compute, and calls the kernels for them.
 #include <cmath>
+#include <numeric>
 
 #include "operators.hpp"
 
 namespace sanp {
+
+// Whether what the channels are multiplied by can be applied before the activation: s · act(y) is act(s · y) where the
+// activation has no other corner than at zero and s is not negative.
+static bool scales_inside(const ConvOp& o, const Decision& d) {
+  if (!o.scale_after) return true;
+  const Act kind = o.conv.act.kind;
+  if (kind != Act::none && kind != Act::relu && kind != Act::leaky && kind != Act::prelu) return false;
+  return std::all_of(d.scale, d.scale + d.live, [](float s) { return s >= 0; });
+}
 
 // The channels that a convolution computes for one sample. A channel that is not open is the residual's where that has
 // it, and else constant where the activation of zero is not zero; both are written here.
@@ -13,7 +23,8 @@ Outputs Run::outputs(const ConvOp& o) const {
   const Map* residual = op.in.size() > 1 ? &map(op.in[1]) : nullptr;
   const Decision* d = o.gate >= 0 ? &call.workspace.decided[sample][o.gate] : nullptr;
   ChannelRoom& r = room().channels[sample];
-  const bool fills = !keeps_zero(o.conv.act);
+  const bool fills = !keeps_zero(o.conv.act) && !o.scale_after;
+  const bool inside = d && scales_inside(o, *d);
   const int pixels = out.pixels();
   const int in_group = o.conv.in_channels / o.conv.groups, out_group = o.conv.out_channels / o.conv.groups;
   int count = 0, slot = 0, reached = 0;
@@ -30,7 +41,7 @@ Outputs Run::outputs(const ConvOp& o) const {
           const float* more = added < 0 ? nullptr : residual->data + added * residual->stride;
           if (open >= 0) {
             r.channel[count] = c;
-            r.scale[count] = d ? d->scale[open] : 1.f;
+            r.scale[count] = inside ? d->scale[open] : 1.f;
             r.plane[count] = plane;
             r.residual[count++] = more;
           } else if (mine(slot)) {
@@ -48,6 +59,14 @@ Outputs Run::outputs(const ConvOp& o) const {
 
 void Run::operator()(const GateOp& o) const {
   Decision& d = call.workspace.decided[sample][o.id];
+  if (first_rank()) {
+    const std::vector<int>& channels = call.program.gate_channels;
+    const long before = std::accumulate(channels.begin(), channels.begin() + o.id, 0L);
+    const long all = std::accumulate(channels.begin() + o.id, channels.end(), before);
+    const long at = (call.first + sample) * all + before;
+    d.forced = call.notes.forced ? call.notes.forced + at : nullptr;
+    d.score = call.notes.scores ? call.notes.scores + at : nullptr;
+  }
   kernels().gate(o.gate, o.descriptor, map(op.in[0]), d, scratch(), call.share);
   if (first_rank() && call.notes.live)
     call.notes.live[(call.first + sample) * (long)call.program.gate_channels.size() + o.id] = d.live;
@@ -91,6 +110,18 @@ void Run::adapt(bool maximum, const float* from, const Map& in, float* to, const
 
 namespace {
 
+// Multiplies the channels of one sample by what its gate says, after the activation.
+void scale_channels(const Call& call, const Op& op, const ConvOp& o, int sample) {
+  const Run run{call, op, sample};
+  const Map& out = run.map(op.out);
+  const Decision& d = call.workspace.decided[sample][o.gate];
+  if (scales_inside(o, d)) return;
+  for (int slot = 0; slot < out.live; slot++) {
+    float* plane = out.data + slot * out.stride;
+    if (run.mine(slot) && d.scale[slot] != 1.f) run.kernels().affine(plane, d.scale[slot], 0.f, plane, out.pixels());
+  }
+}
+
 void run_conv(const Call& call, const Op& op, const ConvOp& o) {
   const Map* in[kMostSamples];
   Outputs outputs[kMostSamples];
@@ -99,6 +130,9 @@ void run_conv(const Call& call, const Op& op, const ConvOp& o) {
     outputs[s] = Run{call, op, s}.outputs(o);
   }
   call.program.kernels->conv(o.conv, o.algorithm, in, outputs, call.samples, Run{call, op, 0}.scratch(), call.share);
+  if (!o.scale_after || o.gate < 0) return;
+  call.share.meet();  // threads may have shared the rows of a channel
+  for (int s = 0; s < call.samples; s++) scale_channels(call, op, o, s);
 }
 
 void run_linear(const Call& call, const Op& op, const LinearOp& o) {

@@ -83,6 +83,8 @@ struct Decision {
   int live;
   int* channel;
   float* scale;
+  const unsigned char* forced;  // which channels to open, whatever their scores; null without such a wish
+  float* score;                 // where to write the scores, one for each group; may be null
 };
 
 struct Pool {

@@ -46,6 +46,7 @@ struct ConvOp {
   Conv conv;
   int gate;      // the gate that decides which channels are open, or -1
   bool follows;  // a channel none of whose inputs is live is zero, whatever the bias
+  bool scale_after;  // what a channel is multiplied by comes after the activation, and a closed one is zero
   Algorithm algorithm;
   int weights[(int)Algorithm::count];  // places in the program's weights, -1 for an algorithm that does not apply
 };
@@ -109,6 +110,9 @@ struct Notes {
   double* seconds;  // [operator]: the time of the first thread is added
   int* live;        // [sample][gate]: the number of open channels
   char* finite;     // [sample]: 0 if an input or output was NaN or infinite, for then nothing may be skipped; else 1
+  // [sample][channels of all gates]: which channels are open, in place of what the gates would decide.
+  const unsigned char* forced;
+  float* scores;    // the same: what each gate would have decided by, the first numbers of a gate if it has groups
 };
 
 void run_program(Program&, const float* const* in, float* const* out, long samples, int threads, const Notes&);

@@ -73,6 +73,8 @@ struct Builder {
     op.gate = r.within(-1, (int64_t)p.gate_channels.size() - 1, "a gate");
     if (op.gate >= 0 && p.gate_channels[op.gate] != c.out_channels) fail("a gate has another number of channels");
     op.follows = r.flag();
+    op.scale_after = r.flag();
+    if (op.scale_after && residual >= 0) fail("what is scaled after its activation has no residual");
     c.act = activation(c.out_channels);
     const float* weight = r.floats((long)c.out_channels * (c.in_channels / c.groups) * c.window.taps());
     place_conv_weights(p, op, weight, r.floats(c.out_channels));

@@ -79,6 +79,7 @@ class OnnxWriter:
         residual: int = -1,
         gate: int = -1,
         follows: bool = False,
+        scale_after: bool = False,
     ) -> int:
         """A convolution with gathered weights; with groups, whose number ONNX fixes, all channels are computed."""
         shape = convolved(self.shapes[x], weight, bias, window, groups)
@@ -89,6 +90,8 @@ class OnnxWriter:
         mask: Mask | None = None
         if groups > 1:
             y = self._convolve(self._values.dense(x), w, b, window, groups)
+            if scale_after:
+                y = self._graph.activated(y, None, act)
             if follows and source.index is not None:
                 index = (
                     source.index if len(weight) == groups else self._values.spread(source.index, len(weight) // groups)
@@ -103,12 +106,14 @@ class OnnxWriter:
             if source.index is not None:
                 w = self._graph.node("Gather", w, source.index, axis=1)
             y = self._convolve(source.tensor, w, b, window, 1)
+            if scale_after:
+                y = self._graph.activated(y, index, act)
         if decision and decision.scale:
             y = self._graph.node("Mul", y, decision.scale)
         made = self._values.keep(shape, Live(y, index, mask))
         if residual >= 0:
             made = self.add(made, residual)
-        return made if act.kind == "none" else self.activation(made, act)
+        return made if act.kind == "none" or scale_after else self.activation(made, act)
 
     def gate(self, x: int, weights: GateWeights) -> int:
         """The saliency, the decision, and the list of open channels; gives the gate's number."""

@@ -88,6 +88,11 @@ class ChoosingSPM(SPM):
         table = self.table.to(values.dtype)
         return Choice(torch.ones_like(table[best]), table[best], table[action], values, action, self.widths[action])
 
+    def score(self, gates: Gates) -> Tensor:
+        """Each width's value less its price (N, widths)."""
+        assert isinstance(gates, Choice)
+        return gates.values - self.threshold * self.widths
+
 
 def q_values(choices: Mapping[str, Gates]) -> list[Choice]:
     """The choices of a forward, in the order of the layers."""

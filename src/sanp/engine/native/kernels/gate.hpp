@@ -71,7 +71,11 @@ static void decide(const Gate g, const float* saliency, float* room, Decision& d
   float* score = room;
   float* open = room + count;
   score_groups(g, saliency, score);
-  if (g.top > 0)
+  if (d.score)
+    for (int j = 0; j < count; j++) d.score[j] = score[j];
+  if (d.forced)
+    for (int j = 0; j < count; j++) open[j] = d.forced[j * g.group] ? 1.f : 0.f;
+  else if (g.top > 0)
     mark_top(score, count, g.top, open);
   else
     mark_positive(score, count, open);

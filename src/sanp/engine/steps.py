@@ -1,0 +1,127 @@
+"""The steps of a compiled network: programs of the native library, and operators that run in torch between them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map
+
+from sanp.core.errors import SanpError
+from sanp.engine.library import NativeProgram
+from sanp.engine.lowering.batch_size import Count, Tiled
+from sanp.spm.gated_conv import FollowingConv, GatedConv
+from sanp.tracing.graph import Node, Value
+
+Values = dict[Value, Tensor]
+
+
+@dataclass
+class Forced:
+    """Decisions that the gates of one call have to take, and the scores that they would have decided by."""
+
+    decisions: Mapping[str, Tensor]
+    """layer name to (N, C_out), 0 or 1"""
+    scores: dict[str, Tensor] = field(default_factory=dict)
+    """layer name to (N, groups of channels), filled in as the gates run"""
+
+
+@dataclass(frozen=True)
+class NativeGate:
+    """A gate of a native program."""
+
+    layer: str
+    channels: int
+    groups: int
+    """groups of channels that are decided together"""
+
+
+@dataclass(frozen=True)
+class NativeStep:
+    """A program of the native library, and the traced values that go in and come out."""
+
+    program: NativeProgram
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    """of the outputs, without the batch dimension"""
+    gates: tuple[NativeGate, ...]
+    threads: int
+
+    def run(self, values: Values, batch: int, forced: Forced | None = None) -> bytes:
+        """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity."""
+        given = [values[value].to(torch.float32).contiguous() for value in self.inputs]
+        if any(len(x) != batch for x in given):
+            raise SanpError(f"a native stretch is given {[len(x) for x in given]} rows for {batch} samples")
+        made = [torch.empty(batch, *shape) for shape in self.shapes]
+        addresses = ([x.data_ptr() for x in given], [y.data_ptr() for y in made])
+        if forced is None or not self.gates:
+            finite = self.program.run_at(*addresses, batch, self.threads)
+        else:
+            opened = torch.cat([forced.decisions[gate.layer] for gate in self.gates], 1).to(torch.uint8).contiguous()
+            scores = torch.empty(opened.shape)
+            finite = self.program.run_at(
+                *addresses, batch, self.threads, forced=opened.data_ptr(), scores=scores.data_ptr()
+            )
+            parts = scores.split([gate.channels for gate in self.gates], 1)
+            forced.scores |= {gate.layer: part[:, : gate.groups] for gate, part in zip(self.gates, parts, strict=True)}
+        values.update(zip(self.outputs, made, strict=True))
+        return finite
+
+
+@dataclass(frozen=True)
+class TorchUnit:
+    """Operators that run in torch as they were traced, but for the size of the batch."""
+
+    nodes: tuple[Node, ...]
+    module: GatedConv | FollowingConv | None = None
+    """the gated convolution that they make up"""
+    layer: str = ""
+    """its name among the decisions"""
+    ends: tuple[Value, ...] = ()
+    """its input and its output"""
+
+    def run(self, values: Values, batch: int) -> None:
+        """Adds all that the operators make to ``values``."""
+
+        def given(leaf: Any) -> Any:
+            if isinstance(leaf, Value):
+                return values[leaf]
+            return leaf.at(batch) if isinstance(leaf, Count | Tiled) else leaf
+
+        for node in self.nodes:
+            args, kwargs = tree_map(given, (node.args, node.kwargs))
+            made = node.func(*args, **kwargs)
+            for value, leaf in zip(node.outputs, tree_flatten(made)[0], strict=True):
+                if value is not None:
+                    values[value] = leaf
+
+    def run_forced(self, values: Values, forced: Forced) -> None:
+        """As the module computes it with other decisions than its own."""
+        assert self.module is not None
+        x = values[self.ends[0]]
+        if isinstance(self.module, FollowingConv):
+            scale = self.module.open_channels(forced.decisions)
+        else:
+            gates = self.module.spm(x)
+            forced.scores[self.layer] = self.module.spm.score(gates)
+            decision = forced.decisions[self.layer]
+            scale = replace(gates, decision=decision, applied=decision).scale
+        values[self.ends[1]] = self.module.scaled(self.module.features(x), scale)
+
+
+@dataclass(frozen=True)
+class TorchStep:
+    """Consecutive units that run in torch."""
+
+    units: tuple[TorchUnit, ...]
+
+    def run(self, values: Values, batch: int, forced: Forced | None = None) -> bytes:
+        """Adds all that the operators make to ``values``; every sample counts as finite, for torch skips nothing."""
+        for unit in self.units:
+            if forced is not None and unit.module is not None and not unit.module.norm_outside:
+                unit.run_forced(values, forced)
+            else:
+                unit.run(values, batch)
+        return b"\1" * batch
