@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import sanp
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, SlowWarning
 from sanp.engine import compile
 from sanp.engine.library import Unavailable, load
 from sanp.spm.module import SPMConfig
@@ -83,8 +83,9 @@ def test_all_channels_open_and_one_channel_open(threshold: float) -> None:
 def test_weights_that_are_not_finite_run_in_torch() -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()).eval()
     net[0].weight.data[1] = torch.nan
-    fast = compile(net, torch.zeros(1, 1, 5, 5))
-    assert not fast.plan.native
+    with pytest.warns(SlowWarning, match="runs 100% of this network's FLOPs in torch.*weights that are NaN"):
+        fast = compile(net, torch.zeros(1, 1, 5, 5))
+    assert not fast.plan.native and fast.plan.native_share == 0
     assert "NaN" in fast.plan.rows[0].why
     assert bool(fast(torch.ones(1, 1, 5, 5))[0, 1].isnan().all())
 
@@ -134,8 +135,10 @@ def test_a_linear_layer_over_positions_is_right_for_any_batch() -> None:
             return self.mix(self.conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
     network = Mixer().eval()
-    fast = compile(network, torch.randn(1, 3, 7, 7))
+    with pytest.warns(SlowWarning, match="18% of this network's FLOPs"):  # 6 · 8 of 6 · 8 + 8 · 27 at each position
+        fast = compile(network, torch.randn(1, 3, 7, 7))
     assert [row.layer for row in fast.plan if row.where == "native"] == ["conv"]
+    assert fast.plan.native_share == pytest.approx(216 / 264)
     for batch in (1, 2, 5):
         assert_same(fast, network, torch.randn(batch, 3, 7, 7))
 

@@ -12,6 +12,8 @@ from sanp.spm.recording import decisions_of
 
 IMAGES = torch.randn(6, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
+pytestmark = pytest.mark.filterwarnings("ignore::sanp.core.errors.SlowWarning")  # some run in torch
+
 
 class NormAct(nn.BatchNorm2d):
     """A batch norm with the activation inside, as most of timm's families have it."""

@@ -22,6 +22,8 @@ except Unavailable as reason:
 IN_TORCH = {"rnp": "the gate", "d2nn": "the gate"}
 GATING = [name for name, method in METHODS.items() if isinstance(method, Gating)]
 
+pytestmark = pytest.mark.filterwarnings("ignore::sanp.core.errors.SlowWarning")  # some run in torch
+
 
 @pytest.mark.parametrize("name", GATING)
 def test_a_method_s_network_gives_the_same_outputs(name: str) -> None:

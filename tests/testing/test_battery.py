@@ -52,7 +52,9 @@ def test_networks_of_transformers_pass(name: str) -> None:
 @pytest.mark.parametrize("name", ["depthwise", "keywords", "a functional batch norm", "an object as output"])
 def test_strangers_pass_every_check(name: str) -> None:
     report = check_network(*STRANGERS[name])
-    assert report.skipped_checks == {} and report.gated + report.following == report.convolutions
+    in_torch = {"a functional batch norm", "an object as output"}
+    assert report.skipped_checks.keys() == ({"check_compiled"} if name in in_torch else set())
+    assert report.gated + report.following == report.convolutions
 
 
 def chain() -> nn.Module:

@@ -8,6 +8,10 @@ class SanpError(ValueError):
     """Something given to sanp cannot be used; the message says what to do about it."""
 
 
+class SlowWarning(UserWarning):
+    """Something works, but more slowly than its user would expect; the message says why."""
+
+
 class Stopped(SanpError):
     """A run was asked to stop, and has kept where it stands."""
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
 
 from sanp.core.errors import SanpError
 from sanp.core.modules import as_arguments, tensors_in
-from sanp.engine.arguments import bound
+from sanp.engine.arguments import bound, in_order
 from sanp.engine.plan import Plan
 from sanp.engine.steps import Forced, NativeStep, TorchStep, Values
 from sanp.tracing.graph import Value
@@ -103,7 +103,7 @@ class Engine:
         ``sanp.record`` gives them. A layer's score is (N, groups of channels): open where it is high.
         """
         forced = Forced(decisions)
-        values: Values = dict(zip(self._inputs, tensors_in(example), strict=True))
+        values: Values = dict(zip(self._inputs, tensors_in(in_order(self._reference, example)), strict=True))
         batch = len(next(iter(values.values())))
         with torch.no_grad():
             for step in self._steps:

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from sanp.core.checks import check_network
 from sanp.core.copying import copy_of
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, SlowWarning
 from sanp.core.modules import call_with, tensors_in, unwrapped
 from sanp.engine.agreement import check_batches, disagreement
 from sanp.engine.arguments import in_order
@@ -18,6 +18,7 @@ from sanp.engine.compiled import Engine
 from sanp.engine.library import Unavailable, load
 from sanp.engine.lowering.batch_size import for_any_batch
 from sanp.engine.lowering.lowering import Lowering
+from sanp.engine.lowering.node_flops import node_flops
 from sanp.engine.lowering.operators import Conv, Gate, Operator
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.segments import Segment, cut
@@ -26,7 +27,7 @@ from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.names import ALGORITHMS, OperatorKind
 from sanp.engine.plan import Plan, PlanRow
 from sanp.engine.steps import NativeGate, NativeStep, TorchStep, TorchUnit
-from sanp.engine.tune import tune
+from sanp.engine.tune import choose_usual, tune_program
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.spm.recording import call_name
 from sanp.tracing.graph import Node
@@ -34,19 +35,23 @@ from sanp.tracing.tracer import trace_forward
 
 _BATCH = 2
 """samples of the trace: with one, a reshape that mixes samples could not be told from one that does not"""
+_MUCH = 0.05
+"""the share of the FLOPs that may run in torch without a word"""
 _TUNED = 4
 """the most samples that algorithms are timed with"""
 
 
-def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engine:
+def compile(network: nn.Module, example_input: Any, *, threads: int = 1, tune: bool = True) -> Engine:
     """Compiles a network for the CPU: the engine gives the same outputs, and never computes a pruned channel.
 
     ``network`` is a gated network, or any other. ``example_input`` is a tensor, a tuple of arguments or a dict of
     keyword arguments that its forward takes. It fixes every shape but the batch size, for which any number will do
     later; algorithms are timed with as many samples as it has, up to four. ``threads`` is how many threads a call uses.
 
-    What the native part does not know runs in torch; ``plan`` of the engine says what runs where and why. Later changes
-    of ``network`` do not reach the engine.
+    ``tune=False`` takes the algorithm that is usually the fastest for each convolution, without timing any.
+
+    What the native part does not know runs in torch; ``plan`` of the engine says what runs where and why, and a warning
+    is given where that is more than a twentieth of the FLOPs. Later changes of ``network`` do not reach the engine.
     """
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= 1024:
         raise SanpError(f"threads={threads!r} was given: wanted is a number from 1 to 1024")
@@ -54,16 +59,28 @@ def compile(network: nn.Module, example_input: Any, *, threads: int = 1) -> Engi
     _check_network(network)
     reference = copy_of(network).eval().requires_grad_(False)
     reference.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    builder = _Builder(reference, in_order(reference, example_input), threads)
+    builder = _Builder(reference, in_order(reference, example_input), threads, tune)
     try:
         load()
     except Unavailable as reason:
         _warn_once(str(reason))
         return builder.in_torch(f"no native library: {reason}")
     try:
-        return builder.build()
+        engine = builder.build()
     except Unsupported as reason:
-        return builder.in_torch(str(reason))
+        engine = builder.in_torch(str(reason))
+    _warn_of_torch(engine.plan)
+    return engine
+
+
+def _warn_of_torch(plan: Plan) -> None:
+    if plan.native_share < 1 - _MUCH:
+        warnings.warn(
+            f"sanp.compile runs {1 - plan.native_share:.0%} of this network's FLOPs in torch, which skips nothing: "
+            f"{plan.reasons()}. print(engine.plan) has every operator",
+            SlowWarning,
+            stacklevel=3,
+        )
 
 
 @functools.cache
@@ -95,8 +112,8 @@ def _repeated(example: Any, times: int) -> Any:
 class _Builder:
     """Makes the engine of one traced network."""
 
-    def __init__(self, reference: nn.Module, example: Any, threads: int) -> None:
-        self.reference, self.example, self.threads = reference, example, threads
+    def __init__(self, reference: nn.Module, example: Any, threads: int, tuned: bool) -> None:
+        self.reference, self.example, self.threads, self.tuned = reference, example, threads, tuned
         self.given = tensors_in(example)
         self.for_any_batch: dict[int, Node] = {}
         """torch's nodes with the batch size as a parameter, by identity of the traced node"""
@@ -141,7 +158,7 @@ class _Builder:
     def in_torch(self, why: str) -> Engine:
         """An engine that only calls the network."""
         name = type(self.reference).__name__
-        return self._engine((), (PlanRow(name, "torch", "whole network", why),), "none")
+        return self._engine((), (PlanRow(name, "torch", "whole network", why),), "none", 0.0)
 
     def _assemble(self, segments: list[tuple[Segment, Lowering | None]], *, winograd: bool) -> Engine:
         steps: list[NativeStep | TorchStep] = []
@@ -162,7 +179,7 @@ class _Builder:
                 steps.append(torch_step)
                 pairs = zip(segment.units, segment.reasons, strict=True)
                 rows += [PlanRow(unit.name, "torch", unit.nodes[0].op, why) for unit, why in pairs]
-        return self._engine(tuple(steps), tuple(rows), instruction_set)
+        return self._engine(tuple(steps), tuple(rows), instruction_set, self._native_share(segments))
 
     def _torch_unit(self, unit: Unit, names: list[str]) -> TorchUnit:
         nodes = tuple(self.for_any_batch.get(id(node), node) for node in unit.nodes)
@@ -184,10 +201,12 @@ class _Builder:
         """A segment's program and its rows of the plan; without ``winograd`` every convolution is computed directly."""
         assert isinstance(lowering.writer, ProgramWriter)
         program = lowering.writer.build()
-        if winograd:
+        if winograd and not self.tuned:
+            choose_usual(program, lowering.writer)
+        elif winograd:
             samples = min(_TUNED, len(self.given[0]))
             inputs = [values[value][:1].numpy().repeat(samples, 0) for value in lowering.inputs]
-            tune(program, _timing_keys(lowering.writer), inputs, self.threads)
+            tune_program(program, _timing_keys(lowering.writer), inputs, self.threads)
         rows = [
             PlanRow(name, "native", _how(operator, program.chosen[number]))
             for number, (operator, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True))
@@ -202,7 +221,13 @@ class _Builder:
             gates.append(NativeGate(names[-1], len(weights.b2), len(weights.b2) // weights.group))
         return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, tuple(gates), self.threads), rows
 
-    def _engine(self, steps: Any, rows: tuple[PlanRow, ...], instruction_set: str) -> Engine:
+    def _native_share(self, segments: list[tuple[Segment, Lowering | None]]) -> float:
+        flops = [
+            (segment.native, sum(node_flops(self.trace, node) for node in segment.nodes)) for segment, _ in segments
+        ]
+        return sum(count for native, count in flops if native) / max(1, sum(count for _, count in flops))
+
+    def _engine(self, steps: Any, rows: tuple[PlanRow, ...], instruction_set: str, share: float) -> Engine:
         return Engine(
             self.reference,
             steps,
@@ -210,7 +235,7 @@ class _Builder:
             example=self.example,
             outputs=self.trace.outputs,
             structure=self.structure,
-            plan=Plan(rows, instruction_set, self.threads),
+            plan=Plan(rows, instruction_set, self.threads, share),
         )
 
     def _agrees(self, engine: Engine) -> bool:

@@ -25,11 +25,17 @@ class Plan:
     instruction_set: str
     """``avx512``, ``avx2``, ``plain``, or ``none`` if all runs in torch"""
     threads: int
+    native_share: float = 0.0
+    """of the multiply-adds of convolutions and linear layers, with every channel computed"""
 
     @property
     def native(self) -> bool:
         """Everything runs natively."""
         return all(row.where == "native" for row in self.rows)
+
+    def reasons(self) -> str:
+        """Why some of it runs in torch, in one line."""
+        return "; ".join(dict.fromkeys(row.why for row in self.rows if row.where == "torch"))
 
     def __iter__(self) -> Iterator[PlanRow]:
         return iter(self.rows)
@@ -40,4 +46,5 @@ class Plan:
     def __str__(self) -> str:
         width = max((len(row.layer) for row in self.rows), default=0)
         lines = [f"{row.layer:<{width}}  {row.where:<6}  {row.how:<14}  {row.why}".rstrip() for row in self.rows]
-        return "\n".join([f"kernels: {self.instruction_set}, threads: {self.threads}", *lines])
+        head = f"kernels: {self.instruction_set}, threads: {self.threads}, native: {self.native_share:.1%} of the FLOPs"
+        return "\n".join([head, *lines])

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from sanp.engine import tuning_cache
 from sanp.engine.library import NativeProgram, library_path
+from sanp.engine.lowering.operators import Conv
+from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.names import ALGORITHMS
 
 _ROUNDS_ALONE, _ROUNDS_TOGETHER = 4, 12
@@ -18,7 +20,9 @@ Key = tuple[object, ...]
 """what the time of an operator depends on, as JSON can hold it"""
 
 
-def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[np.float32]], threads: int) -> None:
+def tune_program(
+    program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[np.float32]], threads: int
+) -> None:
     """Sets the algorithm of every convolution to the one with the least score.
 
     score = t1 * tn**3, where t1 is one thread's time and tn the time of all threads on one image. Both count because
@@ -46,6 +50,18 @@ def tune(program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[n
         remembered |= measured
     for op, key in named.items():
         program.choose(op, remembered[key])
+
+
+def choose_usual(program: NativeProgram, writer: ProgramWriter) -> None:
+    """Sets the algorithm of every convolution to the one that is usually the fastest for maps of its size."""
+    for number, operator in enumerate(writer.operators):
+        found = program.algorithms(number)
+        if isinstance(operator, Conv) and len(found) > 1:
+            side = min(writer.shapes[operator.out][1:])
+            order = ("winograd 4x4", "winograd 2x2") if side >= 12 else ("winograd by lanes", "winograd 2x2")
+            names = [ALGORITHMS[each] for each in found]
+            wanted = next((name for name in (*order, "winograd stride 2") if name in names), names[0])
+            program.choose(number, ALGORITHMS.index(wanted))
 
 
 def _measure(

@@ -9,6 +9,7 @@ from torch import nn
 from sanp.gating.cost import dense_flops
 from sanp.gating.network import GatedNetwork
 from sanp.testing.case import Case, CheckError, NotApplicable
+from sanp.testing.compiled import check_compiled
 from sanp.testing.handling import (
     check_autocast,
     check_data_parallel,
@@ -57,6 +58,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
     check_modes_and_moves,
     check_autocast,
     check_data_parallel,
+    check_compiled,
 )
 
 

@@ -87,6 +87,8 @@ class Lowering:
 
     def give(self, value: Value) -> None:
         """Marks a value that the caller gets."""
+        if value not in self._of:
+            raise Unsupported("an output that the program does not make, as the places of a maximum")
         self.writer.output(self.native(value))
         self._note("output")
 
