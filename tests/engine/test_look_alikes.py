@@ -89,12 +89,14 @@ KINDS = {
     "square inside": lambda: (nn.Conv2d(3, 8, 3, padding=1), SquaredNorm(8)),
     "standardised": lambda: (StandardisedConv(3, 8, 3, padding=1), nn.BatchNorm2d(8)),
     "padding of its own": lambda: (SameConv(3, 8, 3, 2), nn.BatchNorm2d(8)),
+    "padding before it": lambda: (nn.Sequential(nn.ZeroPad2d((2, 1, 0, 3)), nn.Conv2d(3, 8, 3)), nn.BatchNorm2d(8)),
+    "padding for its own sake": lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ZeroPad2d((1, 0, 2, 0))), nn.ReLU()),
     "scaled": lambda: (ScaledConv(3, 8, 3, padding=1), nn.BatchNorm2d(8)),
     "weight norm": lambda: (weight_norm(nn.Conv2d(3, 8, 3, padding=1)), nn.BatchNorm2d(8)),
     "hook": lambda: (hooked(), nn.BatchNorm2d(8)),
     "forward replaced": lambda: (nn.Conv2d(3, 8, 3, padding=1), replaced()),
 }
-NATIVE = ("relu inside", "silu inside", "sigmoid inside", "leaky inside", "gain inside", "standardised", "weight norm")
+NATIVE = tuple(kind for kind in KINDS if kind not in ("square inside", "forward replaced"))
 
 
 def network(kind: str) -> nn.Module:

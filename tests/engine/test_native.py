@@ -95,7 +95,7 @@ def test_an_unknown_instruction_set_is_refused_with_the_known_ones(monkeypatch: 
         ([1, 3, 4, 4, 2, 0], "read before it is written"),
         ([1, 3, 4, 4, 1, 0, 1, 0], "written twice"),
         ([1, 3, 4, 4, 1, 5], "a value is 5"),
-        ([2, 1, 4, 4, 1, 4, 4, 1, 0, 3, 0, -1, 1, 3, 3, 1, 1, 0, 0, 1, 1], "does not give the size"),
+        ([2, 1, 8, 8, 1, 4, 4, 1, 0, 3, 0, -1, 1, 3, 3, 1, 1, 0, 0, 1, 1], "does not give the size"),
         ([2, 1, 4, 4, 1, 2, 2, 1, 0, 3, 0, -1, 1, 3, 3, 1, 1, 0, 0, 1, 1, 1, -1, 0, 0, 0, 0, 0], "outside the data"),
         ([2, 2, 1 << 20, 1 << 20, 2, 1, 1], "elements"),
     ],

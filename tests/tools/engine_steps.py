@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -123,7 +123,9 @@ def _window(case: Case, size: tuple[int, int], largest: int) -> Window:
     dice = case.dice
     stride, edge = dice.choice([1, 1, 2]), dice.choice([0, 1, 1, 2])
     if dice.random() < 0.5 and min(size) + 2 * edge >= 3:  # what Winograd's schemes take
-        return Window(kernel=(3, 3), stride=(stride, stride), padding=(edge, edge))
+        after = dice.choice([None, None, (edge + 1, edge), (max(0, edge - 1), edge + 2)])
+        window = Window(kernel=(3, 3), stride=(stride, stride), padding=(edge, edge), padding_after=after)
+        return window if min(window.out(size)) >= 1 else replace(window, padding_after=None)
     kernel, stride, dilation = (tuple(dice.randint(1, n) for _ in range(2)) for n in (largest, 3, 3))
     padding = tuple(dice.randint(0, k) for k in kernel)
     window = Window(kernel=kernel, stride=stride, padding=padding, dilation=dilation)
@@ -145,8 +147,9 @@ def conv(case: Case) -> None:
     gate, factor = (-1, torch.ones(len(x), out, dtype=torch.float64))
     if dice.random() < 0.6:
         gate, factor = _gate(case, number, x, out)
-    options = {"stride": window.stride, "padding": window.padding, "dilation": window.dilation, "groups": groups}
-    y = F.conv2d(x, torch.from_numpy(weight).double(), torch.from_numpy(bias).double(), **options)
+    options = {"stride": window.stride, "dilation": window.dilation, "groups": groups}
+    around = (window.padding[1], window.after[1], window.padding[0], window.after[0])
+    y = F.conv2d(F.pad(x, around), torch.from_numpy(weight).double(), torch.from_numpy(bias).double(), **options)
     follows = gate < 0 and channels == groups and dice.random() < 0.5
     alive = factor != 0
     if follows:

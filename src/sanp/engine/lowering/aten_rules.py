@@ -18,7 +18,7 @@ from sanp.engine.lowering.elementwise import (
     constant_of,
 )
 from sanp.engine.lowering.gate_weights import floats
-from sanp.engine.lowering.lowering import Lowering, Rule
+from sanp.engine.lowering.lowering import Lowering, Padded, Rule
 from sanp.engine.lowering.shapes import Window, pair, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.graph import Node, Value
@@ -140,6 +140,15 @@ def _concatenate(low: Lowering, node: Node) -> None:
     low.define(node.outputs[0], low.writer.concat([low.native(part) for part in parts]))
 
 
+def _pad(low: Lowering, node: Node) -> None:
+    """Zeros around a map; a negative padding cuts off, which is not known."""
+    x, pads = node.args[:2]
+    if len(low.shape(x)) != 4 or len(pads) > 4 or min(pads) < 0 or argument(node, 2, "value", 0) != 0:
+        raise Unsupported("padding that is not zeros around a map")
+    left, right, top, bottom = (*pads, 0, 0)[:4]
+    low.define(node.outputs[0], Padded(low.native(x), (top, left), (bottom, right)))
+
+
 def _same(low: Lowering, node: Node) -> None:
     if node.kwargs.get("dtype") not in (None, torch.float32):
         raise Unsupported("another precision")
@@ -177,6 +186,7 @@ RULES: dict[str, Rule] = {
     "mean": functools.partial(_over_positions, maximum=False),
     "amax": functools.partial(_over_positions, maximum=True),
     "cat": _concatenate,
+    "constant_pad_nd": _pad,
     "_to_copy": _same,
     **dict.fromkeys(MOVES, _move),
 }

@@ -14,7 +14,7 @@ from torch import Tensor
 from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.elementwise import ACTIVATIONS, BATCH_NORMS, activation_of, batch_norm_of, constant_of
 from sanp.engine.lowering.gate_weights import floats, gate_weights
-from sanp.engine.lowering.shapes import Floats, Shape, Window, pair, sample_shape
+from sanp.engine.lowering.shapes import Floats, Pair, Shape, Window, pair, sample_shape
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.lowering.writer import Writer
@@ -30,6 +30,17 @@ class Moved:
     """the program's value"""
     index: Tensor
     """numbers of elements of one sample of the base, in the traced value's shape without the batch"""
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A program's value with zeros around its maps, which the convolution that reads it adds by itself."""
+
+    base: int
+    before: Pair
+    """rows above and columns on the left"""
+    after: Pair
+    """rows below and columns on the right"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,7 @@ class Lowering:
         """for every gate of the program, the module it came from"""
         self._kept = kept
         self._readers = readers
-        self._of: dict[Value, int | Moved | Pending] = {}
+        self._of: dict[Value, int | Moved | Padded | Pending] = {}
 
     def add(self, unit: Unit) -> None:
         """Writes a unit; raises :class:`Unsupported` if no rule can."""
@@ -117,12 +128,20 @@ class Lowering:
             self.inputs.append(value)
         elif isinstance(known, Moved):
             known = self._arranged(known, sample_shape(self.shape(value)))
+        elif isinstance(known, Padded):
+            known = self._padded(known)
         elif isinstance(known, Pending):
             known = self._write(known, IDENTITY)
         self._of[value] = known
         return known
 
-    def define(self, value: Value | None, made: "int | Moved | Pending") -> None:
+    def _padded(self, padded: Padded) -> int:
+        """A value with its zeros written out: the sum under windows of one pixel."""
+        window = Window(kernel=(1, 1), padding=padded.before, padding_after=padded.after)
+        size = window.out(self.writer.shapes[padded.base][1:])
+        return self.writer.pool(padded.base, window, size, np.ones(size, np.float32))
+
+    def define(self, value: Value | None, made: "int | Moved | Padded | Pending") -> None:
         """Says what a traced value is in the program."""
         assert value is not None
         self._of[value] = made
@@ -162,7 +181,8 @@ class Lowering:
 
     def _written(self, conv: Pending, act: Activation) -> int:
         _, height, width = self.writer.shapes[conv.x]
-        pointwise = conv.weight.shape[2:] == (1, 1) and conv.groups == 1 and conv.window.padding == (0, 0)
+        whole = conv.window.padding == conv.window.after == (0, 0)
+        pointwise = conv.weight.shape[2:] == (1, 1) and conv.groups == 1 and whole
         if pointwise and height * width == 1 and conv.gate < 0 and conv.residual < 0:
             return self.writer.linear(conv.x, conv.weight[:, :, 0, 0], conv.bias, act)
         return self.writer.conv(
@@ -210,11 +230,11 @@ class Lowering:
         if module.norm_outside:
             raise Unsupported("a gate that waits for a batch norm outside its module")
         convolutions = [node for node in unit.nodes if node.op == "convolution"]
-        if len(convolutions) != 1 or ConvolutionCall.of(convolutions[0]).input != unit.inputs[0]:
+        if len(convolutions) != 1 or not self._reads(unit, ConvolutionCall.of(convolutions[0]).input):
             raise Unsupported("a gated module that is not one convolution of its input")
         conv = self._followed(unit, convolutions[0])
         if isinstance(module, GatedConv):
-            conv = replace(conv, gate=self.writer.gate(conv.x, gate_weights(module.spm)))
+            conv = replace(conv, gate=self._gate(unit.inputs[0], module))
             self.gated.append(module)
             self._note(unit.name)
         else:
@@ -222,6 +242,25 @@ class Lowering:
                 raise Unsupported("a depthwise convolution that follows gates outside the native part")
             conv = replace(conv, follows=True)
         self.define(unit.outputs[0], conv if conv.act is None else self._write(conv, conv.act))
+
+    def _reads(self, unit: Unit, value: Value) -> bool:
+        """Whether a value is a gated module's input, or that with the zeros that the module itself puts around it."""
+        if value == unit.inputs[0]:
+            return True
+        maker = next((node for node in unit.nodes if value in node.outputs), None)
+        if maker is None or maker.op != "constant_pad_nd" or maker.args[0] != unit.inputs[0]:
+            return False
+        self._rule(maker)(self, maker)
+        return True
+
+    def _gate(self, value: Value, module: GatedConv) -> int:
+        """The gate of a module that reads this value."""
+        weights, known = gate_weights(module.spm), self._of.get(value)
+        if not isinstance(known, Padded):
+            return self.writer.gate(self.native(value), weights)
+        # The SPM takes its means over the zeros as well.
+        pixels = np.prod(self.writer.shapes[known.base][1:]) / np.prod(sample_shape(self.shape(value))[1:])
+        return self.writer.gate(known.base, replace(weights, w1=weights.w1 * np.float32(pixels)))
 
     def _followed(self, unit: Unit, node: Node) -> Pending:
         """The convolution of a gated module with what its batch norm does, as it was traced, up to the gate's product.
@@ -270,13 +309,21 @@ class Lowering:
         if kernel.shape[2] * kernel.shape[3] > 1024:
             raise Unsupported("a kernel of more than 1024 taps")
         window = Window(kernel=kernel.shape[2:], stride=pairs[0], padding=pairs[1], dilation=pairs[2])
+        x = self._of.get(call.input)
+        if isinstance(x, Padded):
+            window = replace(window, padding=_sum(x.before, pairs[1]), padding_after=_sum(x.after, pairs[1]))
         shift = np.zeros(len(kernel), np.float32) if bias is None else floats(bias)
         path = self.trace.calls[node.call].path
-        return Pending(path.removesuffix(".conv"), self.native(call.input), kernel, shift, window, call.groups)
+        read = x.base if isinstance(x, Padded) else self.native(call.input)
+        return Pending(path.removesuffix(".conv"), read, kernel, shift, window, call.groups)
 
 
 Rule = Callable[[Lowering, Node], None]
 """writes one operator of a trace; raises :class:`Unsupported` for one that the program's operators cannot express"""
+
+
+def _sum(a: Pair, b: Pair) -> Pair:
+    return a[0] + b[0], a[1] + b[1]
 
 
 def _affine(conv: Pending, scale: Floats, shift: Floats) -> Pending:

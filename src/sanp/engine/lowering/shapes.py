@@ -21,16 +21,24 @@ class Window:
     kernel: Pair
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
+    """above and on the left; below and on the right too, unless ``padding_after`` says otherwise"""
     dilation: Pair = (1, 1)
+    padding_after: Pair | None = None
+    """below and on the right"""
+
+    @property
+    def after(self) -> Pair:
+        """The padding below and on the right."""
+        return self.padding if self.padding_after is None else self.padding_after
 
     def numbers(self) -> list[int]:
-        """All of it in the library's order."""
+        """What the library reads, in its order; how far the padding reaches follows from the size of the result."""
         return [*self.kernel, *self.stride, *self.padding, *self.dilation]
 
     def out(self, size: Pair) -> Pair:
         """The size of the map that comes of a map of this size."""
-        extent = zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        height, width = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in extent)
+        extent = zip(size, self.kernel, self.stride, self.padding, self.after, self.dilation, strict=True)
+        height, width = ((n + p + q - d * (k - 1) - 1) // s + 1 for n, k, s, p, q, d in extent)
         return height, width
 
 

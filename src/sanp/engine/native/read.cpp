@@ -39,8 +39,7 @@ struct Builder {
     if (act.kind == Act::prelu) act.slope = keep(p, r.floats(channels), channels);
     return act;
   }
-  // Without `exact` the last window may reach over the edge, as torch allows it for pooling.
-  Window window(const Value& in, const Value& out, bool exact) {
+  Window window(const Value& in, const Value& out) {
     Window w;
     w.height = in.height, w.width = in.width, w.out_height = out.height, w.out_width = out.width;
     w.kernel_y = r.size("a kernel"), w.kernel_x = r.size("a kernel");
@@ -48,15 +47,15 @@ struct Builder {
     w.pad_y = r.within(0, 1 << 20, "a padding"), w.pad_x = r.within(0, 1 << 20, "a padding");
     w.dilation_y = r.size("a dilation"), w.dilation_x = r.size("a dilation");
     if ((int64_t)w.kernel_y * w.kernel_x > 1024) fail("a kernel has more than 1024 taps");
-    check_extent(w.height, w.out_height, w.kernel_y, w.stride_y, w.pad_y, w.dilation_y, exact);
-    check_extent(w.width, w.out_width, w.kernel_x, w.stride_x, w.pad_x, w.dilation_x, exact);
+    check_extent(w.height, w.out_height, w.kernel_y, w.stride_y, w.pad_y, w.dilation_y);
+    check_extent(w.width, w.out_width, w.kernel_x, w.stride_x, w.pad_x, w.dilation_x);
     return w;
   }
-  static void check_extent(int64_t in, int64_t out, int64_t k, int64_t s, int64_t pad, int64_t d, bool exact) {
-    const int64_t span = in + 2 * pad - d * (k - 1) - 1;
-    if (span < 0) fail("a window is larger than its map");
-    const int64_t whole = span / s + 1, ceiling = (span + s - 1) / s + 1;
-    if (out != whole && (exact || out != ceiling)) fail("a window does not give the size of its output");
+  // Outputs and padding before the map say how far the last window reaches past it: by less than a stride too little,
+  // or by as much padding as there may be.
+  static void check_extent(int64_t in, int64_t out, int64_t k, int64_t s, int64_t pad, int64_t d) {
+    const int64_t after = (out - 1) * s + d * (k - 1) + 1 - in - pad;
+    if (after <= -s || after > d * (k - 1) + s + (1 << 10)) fail("a window does not give the size of its output");
   }
 
   Op conv() {
@@ -65,7 +64,7 @@ struct Builder {
     const int out = target();
     ConvOp op{};
     Conv& c = op.conv;
-    c.window = window(value(in), value(out), true);
+    c.window = window(value(in), value(out));
     c.in_channels = value(in).channels;
     c.out_channels = value(out).channels;
     c.groups = r.size("a number of groups");
@@ -127,7 +126,7 @@ struct Builder {
     const int in = source(), out = target();
     PoolOp op{};
     if (value(in).channels != value(out).channels) fail("pooling keeps the number of channels");
-    op.pool.window = window(value(in), value(out), false);
+    op.pool.window = window(value(in), value(out));
     op.pool.maximum = r.flag();
     const long pixels = (long)value(out).height * value(out).width;
     if (!op.pool.maximum) op.pool.inverse = keep(p, r.floats(pixels), pixels);

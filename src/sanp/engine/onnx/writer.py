@@ -236,6 +236,6 @@ class OnnxWriter:
         return self._values.keep(shape, Live(self._graph.reshape(self._values.dense(x), [1, *shape])))
 
     def _convolve(self, x: str, w: str, b: str, window: Window, groups: int) -> str:
-        pads = [*window.padding, *window.padding]
+        pads = [*window.padding, *window.after]
         options = {"strides": window.stride, "dilations": window.dilation, "pads": pads, "group": groups}
         return self._graph.node("Conv", x, w, b, kernel_shape=window.kernel, **options)
