@@ -20,6 +20,7 @@ class OperatorKind(IntEnum):
     CONCAT = 12
     CHANNELS = 13
     FLATTEN = 14
+    LAYER_NORM = 15
 
 
 ACTIVATIONS = (

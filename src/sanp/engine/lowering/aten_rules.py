@@ -18,7 +18,9 @@ from sanp.engine.lowering.elementwise import (
     constant_of,
 )
 from sanp.engine.lowering.gate_weights import floats
-from sanp.engine.lowering.lowering import Lowering, Padded, Rule
+from sanp.engine.lowering.known import ChannelsLast, Padded
+from sanp.engine.lowering.lowering import Lowering, Rule
+from sanp.engine.lowering.moves import move
 from sanp.engine.lowering.shapes import Window, pair, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.graph import Node, Value
@@ -38,21 +40,37 @@ def _linear(low: Lowering, node: Node) -> None:
         raise Unsupported("a product of two features")
     if node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("beta", 1) != 1 or matrix.dtype != torch.float32:
         raise Unsupported("a scaled or reduced-precision product")
-    if low.shape(x)[0] != low.shape(low.trace.inputs[0])[0]:
-        raise Unsupported("a product over more rows than samples")
     shift = np.zeros(matrix.shape[1], np.float32) if bias is None else np.broadcast_to(floats(bias), matrix.shape[1:])
+    last = low.channels_last(x)
+    if last is not None:
+        low.define(node.outputs[0], ChannelsLast(low.pointwise(node, last, floats(matrix).T, shift)))
+        return
     low.define(node.outputs[0], low.writer.linear(low.native(x), floats(matrix).T, shift))
+
+
+def _products(low: Lowering, node: Node) -> None:
+    """A batch of matrix products with one constant matrix: a linear layer at every pixel."""
+    x, matrices = node.args[:2]
+    last = low.channels_last(x) if isinstance(x, Value) else None
+    if last is None or not isinstance(matrices, Tensor) or matrices.dtype != torch.float32:
+        raise Unsupported("products of matrices that are not a linear layer at every pixel")
+    if not torch.equal(matrices, matrices[:1].expand_as(matrices)):
+        raise Unsupported("products with different matrices")
+    matrix = floats(matrices[0])
+    bias = np.zeros(matrix.shape[1], np.float32)
+    low.define(node.outputs[0], ChannelsLast(low.pointwise(node, last, matrix.T, bias)))
 
 
 def _activation(low: Lowering, node: Node) -> None:
     x = node.args[0]
-    low.define(node.outputs[0], low.activate(x, activation_of(node, low.shape(x)[1])))
+    low.define(node.outputs[0], low.activate(x, activation_of(node, low.channel_count(x))))
 
 
 def _with_constant(low: Lowering, node: Node) -> None:
     """A sum, difference, product or quotient of features and a constant."""
     (value,) = node.inputs()
-    made = low.scale_and_shift(value, *constant_of(node, low.shape(value)), fills=node.base_op in ("add", "sub"))
+    shape, last = low.shape(value), low.channels_last(value) is not None
+    made = low.scale_and_shift(value, *constant_of(node, shape, last=last), fills=node.base_op in ("add", "sub"))
     low.define(node.outputs[0], made)
 
 
@@ -124,13 +142,31 @@ def _adaptive(low: Lowering, node: Node, *, maximum: bool) -> None:
 
 def _over_positions(low: Lowering, node: Node, *, maximum: bool) -> None:
     x = node.args[0]
-    dims = len(low.shape(x))
+    dims, last = len(low.shape(x)), low.channels_last(x)
     over = argument(node, 1, "dim", None)
-    if over is None or sorted(d % dims for d in ([over] if isinstance(over, int) else over)) != list(range(2, dims)):
+    wanted = list(range(2, dims) if last is None else range(1, dims - 1))
+    if over is None or sorted(d % dims for d in ([over] if isinstance(over, int) else over)) != wanted:
         raise Unsupported(f"{node.op} that is not over all positions")
     if node.kwargs.get("dtype") not in (None, torch.float32) or dims < 3:
         raise Unsupported(f"{node.op} in another precision, or of a vector")
-    low.define(node.outputs[0], low.writer.adaptive(low.native(x), (1, 1), maximum=maximum))
+    if last is not None and argument(node, 2, "keepdim", False):
+        raise Unsupported(f"{node.op} that keeps its dimensions")
+    read = low.native(x) if last is None else low.written(last)
+    low.define(node.outputs[0], low.writer.adaptive(read, (1, 1), maximum=maximum))
+
+
+def _layer_norm(low: Lowering, node: Node) -> None:
+    """Over the channels of each pixel: of a map with its channels last, or of a vector."""
+    x, sizes, weight, bias, eps = node.args[:5]
+    last, shape = low.channels_last(x), low.shape(x)
+    if list(sizes) != [shape[-1]] or (last is None and len(shape) != 2):
+        raise Unsupported("a layer norm that is not over the channels of each pixel")
+    scale = np.ones(shape[-1], np.float32) if weight is None else floats(weight)
+    shift = np.zeros(shape[-1], np.float32) if bias is None else floats(bias)
+    if last is None:
+        low.define(node.outputs[0], low.writer.layer_norm(low.native(x), scale, shift, eps))
+    else:
+        low.define(node.outputs[0], ChannelsLast(low.writer.layer_norm(low.written(last), scale, shift, eps)))
 
 
 def _concatenate(low: Lowering, node: Node) -> None:
@@ -155,24 +191,35 @@ def _same(low: Lowering, node: Node) -> None:
     low.define(node.outputs[0], low.native(node.args[0]))
 
 
+def _restrided(low: Lowering, node: Node) -> None:
+    """Another order in memory is no other content, where the shape stays."""
+    if tuple(node.args[1]) != tuple(low.shape(node.args[0])) or not node.op.endswith("_"):
+        raise Unsupported("elements at other places of memory")
+    low.define(node.outputs[0], low.native(node.args[0]))
+
+
 def _move(low: Lowering, node: Node) -> None:
     if len(node.inputs()) != 1:
         raise Unsupported(f"{node.op} of several features")
-    low.move(node)
+    move(low, node)
 
 
 # Operators that only move numbers about: the lowering runs them on the numbers of the elements.
 MOVES = (
     "view _unsafe_view reshape permute transpose slice select split split_with_sizes chunk squeeze unsqueeze flip "
     "index_select narrow pixel_unshuffle channel_shuffle native_channel_shuffle unflatten clone detach alias "
-    "contiguous lift_fresh"
+    "contiguous lift_fresh expand"
 ).split()
+
+POSITIONWISE = (*MOVES, *ACTIVATIONS, "native_layer_norm", "addmm", "mm", "bmm", "add", "sub", "mul", "div")
+"""operators that take a map with its channels last, if what comes before has made one"""
 
 RULES: dict[str, Rule] = {
     "convolution": _convolution,
     **dict.fromkeys(BATCH_NORMS, _batch_norm),
     "addmm": _linear,
     "mm": _linear,
+    "bmm": _products,
     **dict.fromkeys(ACTIVATIONS, _activation),
     "add": _add,
     "sub": _add,
@@ -187,6 +234,8 @@ RULES: dict[str, Rule] = {
     "amax": functools.partial(_over_positions, maximum=True),
     "cat": _concatenate,
     "constant_pad_nd": _pad,
+    "native_layer_norm": _layer_norm,
     "_to_copy": _same,
+    "as_strided": _restrided,
     **dict.fromkeys(MOVES, _move),
 }

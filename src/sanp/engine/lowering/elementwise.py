@@ -68,10 +68,15 @@ def batch_norm_of(node: Node) -> tuple[Floats, Floats]:
     return floats(scale), floats(shift)
 
 
-def constant_of(node: Node, shape: torch.Size) -> tuple[Floats, Floats]:
-    """The scale and the shift of a sum, difference, product or quotient of a value of this shape and a constant."""
+def constant_of(node: Node, shape: torch.Size, *, last: bool = False) -> tuple[Floats, Floats]:
+    """The scale and the shift of a sum, difference, product or quotient of a value of this shape and a constant.
+
+    ``last`` says that the value has its channels in the last dimension.
+    """
     a, b = node.args[:2]
     constant = b if isinstance(a, Value) else a
+    if last:
+        constant, shape = _channels_first(constant, shape)
     name = node.base_op
     if name in ("add", "sub"):
         alpha = float(node.kwargs.get("alpha", 1)) * (-1.0 if name == "sub" else 1.0)
@@ -84,6 +89,16 @@ def constant_of(node: Node, shape: torch.Size) -> tuple[Floats, Floats]:
     scale = by_channel(constant, shape)
     scale = np.float32(1) / scale if name == "div" else scale
     return scale, np.zeros_like(scale)
+
+
+def _channels_first(constant: Any, shape: torch.Size) -> tuple[Any, torch.Size]:
+    """A constant and a shape with their channels in the second dimension instead of the last."""
+    first = torch.Size((shape[0], shape[-1], *shape[1:-1]))
+    if not isinstance(constant, Tensor) or constant.numel() == 1:
+        return constant, first
+    if constant.numel() != constant.shape[-1]:
+        raise Unsupported("arithmetic with a constant that is not one number a channel")
+    return constant.reshape(-1, *(1,) * (len(shape) - 2)), first
 
 
 def by_channel(constant: Any, shape: torch.Size) -> Floats:

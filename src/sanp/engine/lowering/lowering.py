@@ -1,68 +1,24 @@
 """Writes the units of a trace as operators of a program.
 
 A convolution is written only when something reads it, for an addition or activation that follows becomes part of it.
-Operators that only move numbers are run on the numbers of the elements, so that no rule need know what they mean.
+Rules for operators (aten_rules.py), moves (moves.py) and gated modules (gated.py) write through it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sanp.engine.lowering.activation import IDENTITY, Activation
-from sanp.engine.lowering.elementwise import ACTIVATIONS, BATCH_NORMS, activation_of, batch_norm_of, constant_of
-from sanp.engine.lowering.gate_weights import floats, gate_weights
+from sanp.engine.lowering.gate_weights import floats
+from sanp.engine.lowering.known import ChannelsLast, Known, Moved, Padded, Pending, affine, last_index
 from sanp.engine.lowering.shapes import Floats, Pair, Shape, Window, pair, sample_shape
-from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.lowering.writer import Writer
-from sanp.spm.gated_conv import FollowingConv, GatedConv
+from sanp.spm.gated_conv import GatedConv
 from sanp.tracing.graph import ConvolutionCall, Node, Trace, Value
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A traced value whose elements are those of a program's value in another order."""
-
-    base: int
-    """the program's value"""
-    index: Tensor
-    """numbers of elements of one sample of the base, in the traced value's shape without the batch"""
-
-
-@dataclass(frozen=True)
-class Padded:
-    """A program's value with zeros around its maps, which the convolution that reads it adds by itself."""
-
-    base: int
-    before: Pair
-    """rows above and columns on the left"""
-    after: Pair
-    """rows below and columns on the right"""
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A convolution that is not written yet: what follows it may still become part of it.
-
-    ``gate`` and ``residual`` are numbers in the program, -1 for none; the fields are the arguments of
-    :meth:`Writer.conv`.
-    """
-
-    name: str
-    """path of the module"""
-    x: int
-    weight: Floats
-    bias: Floats
-    window: Window
-    groups: int
-    gate: int = -1
-    follows: bool = False
-    residual: int = -1
-    act: Activation | None = None
-    """an activation that comes before the gate's product; then nothing else can be taken in"""
 
 
 class Lowering:
@@ -85,28 +41,21 @@ class Lowering:
         """for every gate of the program, the module it came from"""
         self._kept = kept
         self._readers = readers
-        self._of: dict[Value, int | Moved | Padded | Pending] = {}
-
-    def add(self, unit: Unit) -> None:
-        """Writes a unit; raises :class:`Unsupported` if no rule can."""
-        if isinstance(unit.module, GatedConv | FollowingConv):
-            self._gated(unit, unit.module)
-        else:
-            rule = self._rule(unit.node)
-            rule(self, unit.node)
-        self._note(unit.name)
+        self._of: dict[Value, Known] = {}
 
     def give(self, value: Value) -> None:
         """Marks a value that the caller gets."""
         if value not in self._of:
             raise Unsupported("an output that the program does not make, as the places of a maximum")
         self.writer.output(self.native(value))
-        self._note("output")
+        self.note("output")
 
-    def _note(self, name: str) -> None:
+    def note(self, name: str) -> None:
+        """Says where the operators that were written since come from."""
         self.origin += [name] * (len(self.writer.operators) - len(self.origin))
 
-    def _rule(self, node: Node) -> "Rule":
+    def rule(self, node: Node) -> "Rule":
+        """The rule of a node's operator."""
         rule = self._rules.get(node.op) or self._rules.get(node.base_op)
         if rule is None:
             raise Unsupported(f"operator {node.op} is not known to the native part")
@@ -124,14 +73,18 @@ class Lowering:
         """The value's number in the program; what waits to be written is written now, what is unknown is an input."""
         known = self._of.get(value)
         if known is None:
+            if self.shape(value)[0] != self.shape(self.trace.inputs[0])[0]:
+                raise Unsupported("rows that are not those of the batch")
             known = self.writer.input(*sample_shape(self.shape(value)))
             self.inputs.append(value)
+        elif isinstance(known, ChannelsLast):
+            known = self._arranged(self.as_moved(value, known), sample_shape(self.shape(value)))
         elif isinstance(known, Moved):
             known = self._arranged(known, sample_shape(self.shape(value)))
         elif isinstance(known, Padded):
             known = self._padded(known)
         elif isinstance(known, Pending):
-            known = self._write(known, IDENTITY)
+            known = self.write(known, IDENTITY)
         self._of[value] = known
         return known
 
@@ -141,7 +94,50 @@ class Lowering:
         size = window.out(self.writer.shapes[padded.base][1:])
         return self.writer.pool(padded.base, window, size, np.ones(size, np.float32))
 
-    def define(self, value: Value | None, made: "int | Moved | Padded | Pending") -> None:
+    def written(self, last: ChannelsLast) -> int:
+        """A map with its channels first, by its number in the program."""
+        return self._written_out(last.inner)
+
+    def pointwise(self, node: Node, last: ChannelsLast, weight: Floats, bias: Floats) -> Pending:
+        """A linear layer at every pixel: a convolution with windows of one pixel."""
+        path = self.trace.calls[node.call].path
+        return Pending(path, self.written(last), weight[:, :, None, None], bias, Window(kernel=(1, 1)), 1)
+
+    def as_moved(self, value: Value, last: ChannelsLast) -> Moved:
+        """A map with its channels last as elements in another order."""
+        shape = self.shape(value)
+        if shape[0] != self.shape(self.trace.inputs[0])[0]:
+            raise Unsupported("rows that are not those of the batch")
+        base = self._written_out(last.inner)
+        self._of[value] = ChannelsLast(base)
+        return Moved(base, last_index(self.writer.shapes[base]).reshape(shape[1:]))
+
+    def _written_out(self, inner: int | Pending) -> int:
+        return self.write(inner, IDENTITY) if isinstance(inner, Pending) else inner
+
+    def known(self, value: Value) -> Known | None:
+        """What a traced value is in the program; None for one that comes from outside."""
+        return self._of.get(value)
+
+    def channels_last(self, value: Value) -> ChannelsLast | None:
+        """The map behind a value that has its channels last; None for any other value.
+
+        A convolution that waits to be written goes on waiting only if nothing else reads the value.
+        """
+        known = self._of.get(value)
+        if isinstance(known, Moved) and known.index.dim() == 3:
+            last = torch.equal(known.index, last_index(self.writer.shapes[known.base]))
+            return ChannelsLast(known.base) if last else None
+        if isinstance(known, ChannelsLast) and not self.is_last_reader(value):
+            known = self._of[value] = ChannelsLast(self._written_out(known.inner))
+        return known if isinstance(known, ChannelsLast) else None
+
+    def channel_count(self, value: Value) -> int:
+        """The channels of a value, which may have them last."""
+        last = self.channels_last(value)
+        return self.shape(value)[1 if last is None else -1]
+
+    def define(self, value: Value | None, made: Known) -> None:
         """Says what a traced value is in the program."""
         assert value is not None
         self._of[value] = made
@@ -151,15 +147,24 @@ class Lowering:
         known = self._of.get(value)
         return known if isinstance(known, Pending) and self.is_last_reader(value) else None
 
-    def activate(self, value: Value, act: Activation) -> int:
+    def activate(self, value: Value, act: Activation) -> "int | ChannelsLast":
         """act(value), inside the convolution that makes it where that is possible."""
+        last = self.channels_last(value)
+        if last is not None:
+            waits = isinstance(last.inner, Pending)
+            return ChannelsLast(
+                self.write(last.inner, act) if waits else self.writer.activation(last.inner, act)  # type: ignore[arg-type]
+            )
         waiting = self.pending(value)
         if waiting is not None:
-            return self._write(waiting, act)
+            return self.write(waiting, act)
         return self.writer.activation(self.native(value), act)
 
-    def add_values(self, a: Value, b: Value) -> "int | Pending":
+    def add_values(self, a: Value, b: Value) -> "int | Pending | ChannelsLast":
         """a + b, inside the convolution that makes b or a where that is possible."""
+        both = self.channels_last(a), self.channels_last(b)
+        if both[0] is not None and both[1] is not None:
+            return ChannelsLast(self.writer.add(self._written_out(both[0].inner), self._written_out(both[1].inner)))
         if a != b and sample_shape(self.shape(a)) == sample_shape(self.shape(b)):
             for host, other in ((b, a), (a, b)):
                 waiting = self.pending(host)
@@ -167,16 +172,24 @@ class Lowering:
                     return replace(waiting, residual=self.native(other))
         return self.writer.add(self.native(a), self.native(b))
 
-    def scale_and_shift(self, value: Value, scale: Floats, shift: Floats, *, fills: bool) -> "int | Pending":
+    def scale_and_shift(
+        self, value: Value, scale: Floats, shift: Floats, *, fills: bool
+    ) -> "int | Pending | ChannelsLast":
         """scale · value + shift by channel, inside the convolution that makes it where that is dense and waiting."""
+        last = self.channels_last(value)
+        if last is not None:
+            if isinstance(last.inner, Pending):
+                return ChannelsLast(affine(last.inner, scale, shift))
+            return ChannelsLast(self.writer.affine(last.inner, scale, shift, fills=fills))
         waiting = self.pending(value)
         if waiting is not None and waiting.gate < 0 and not waiting.follows and waiting.residual < 0:
-            return _affine(waiting, scale, shift)
+            return affine(waiting, scale, shift)
         return self.writer.affine(self.native(value), scale, shift, fills=fills)
 
-    def _write(self, conv: Pending, act: Activation) -> int:
+    def write(self, conv: Pending, act: Activation) -> int:
+        """Writes a convolution that waits, with an activation."""
         made = self._written(conv, act)
-        self._note(conv.name)
+        self.note(conv.name)
         return made
 
     def _written(self, conv: Pending, act: Activation) -> int:
@@ -206,93 +219,6 @@ class Lowering:
         if torch.equal(source, torch.arange(channels)):
             return base
         return self.writer.channels(base, source.tolist())
-
-    def move(self, node: Node) -> None:
-        """Runs an operator that only moves numbers on the numbers of the elements of a batch."""
-        source = node.inputs()[0]
-        known = self._of.get(source)
-        moved = known if isinstance(known, Moved) else None
-        if moved is None:
-            base, shape = self.native(source), self.shape(source)[1:]
-            moved = Moved(base, torch.arange(shape.numel()).reshape(shape))
-        batch, each = self.shape(source)[0], int(np.prod(self.writer.shapes[moved.base]))
-        numbers = moved.index + torch.arange(batch).reshape(-1, *(1,) * moved.index.dim()) * each
-        args = [numbers if argument == source else argument for argument in node.args]
-        made = node.func(*args, **node.kwargs)
-        results = made if isinstance(made, list | tuple) else [made]
-        for value, result in zip(node.outputs, results, strict=True):
-            apart = result - torch.arange(len(result)).reshape(-1, *(1,) * (result.dim() - 1)) * each
-            if len(result) != batch or not torch.equal(apart, apart[:1].expand_as(apart)) or int(apart.min()) < 0:
-                raise Unsupported(f"{node.op} mixes the samples of a batch")
-            self.define(value, Moved(moved.base, apart[0]))
-
-    def _gated(self, unit: Unit, module: GatedConv | FollowingConv) -> None:
-        if module.norm_outside:
-            raise Unsupported("a gate that waits for a batch norm outside its module")
-        convolutions = [node for node in unit.nodes if node.op == "convolution"]
-        if len(convolutions) != 1 or not self._reads(unit, ConvolutionCall.of(convolutions[0]).input):
-            raise Unsupported("a gated module that is not one convolution of its input")
-        conv = self._followed(unit, convolutions[0])
-        if isinstance(module, GatedConv):
-            conv = replace(conv, gate=self._gate(unit.inputs[0], module))
-            self.gated.append(module)
-            self._note(unit.name)
-        else:
-            if conv.weight.shape[1] != 1 or not set(self.inputs) <= set(self.trace.inputs):
-                raise Unsupported("a depthwise convolution that follows gates outside the native part")
-            conv = replace(conv, follows=True)
-        self.define(unit.outputs[0], conv if conv.act is None else self._write(conv, conv.act))
-
-    def _reads(self, unit: Unit, value: Value) -> bool:
-        """Whether a value is a gated module's input, or that with the zeros that the module itself puts around it."""
-        if value == unit.inputs[0]:
-            return True
-        maker = next((node for node in unit.nodes if value in node.outputs), None)
-        if maker is None or maker.op != "constant_pad_nd" or maker.args[0] != unit.inputs[0]:
-            return False
-        self._rule(maker)(self, maker)
-        return True
-
-    def _gate(self, value: Value, module: GatedConv) -> int:
-        """The gate of a module that reads this value."""
-        weights, known = gate_weights(module.spm), self._of.get(value)
-        if not isinstance(known, Padded):
-            return self.writer.gate(self.native(value), weights)
-        # The SPM takes its means over the zeros as well.
-        pixels = np.prod(self.writer.shapes[known.base][1:]) / np.prod(sample_shape(self.shape(value))[1:])
-        return self.writer.gate(known.base, replace(weights, w1=weights.w1 * np.float32(pixels)))
-
-    def _followed(self, unit: Unit, node: Node) -> Pending:
-        """The convolution of a gated module with what its batch norm does, as it was traced, up to the gate's product.
-
-        A batch norm may be anybody's module: what counts is which operators it ran, an activation among them.
-        """
-        conv, value = self.convolution(node), node.outputs[0]
-        for after in unit.nodes[unit.nodes.index(node) + 1 :]:
-            if after.outputs[0] == unit.outputs[0]:
-                if after.op != "mul" or after.args[0] != value:
-                    break
-                return conv
-            if value in after.inputs():
-                conv, value = self._with(conv, after, value), after.outputs[0]
-        raise Unsupported("a gated module that is not one convolution, a batch norm and a gate")
-
-    def _with(self, conv: Pending, node: Node, value: Value | None) -> Pending:
-        """A convolution that takes in the operator that alone reads its output."""
-        assert value is not None
-        if node.inputs() != [value] or conv.act is not None:
-            raise Unsupported(f"{node.op} between a convolution and its gate")
-        if node.base_op in ACTIVATIONS:
-            return replace(conv, act=activation_of(node, self.shape(value)[1]))
-        if node.base_op in ("alias", "detach", "clone"):
-            return conv
-        if node.base_op in BATCH_NORMS:
-            scale, shift = batch_norm_of(node)
-        elif node.base_op in ("add", "sub", "mul", "div"):
-            scale, shift = constant_of(node, self.shape(value))
-        else:
-            raise Unsupported(f"{node.op} between a convolution and its gate")
-        return _affine(conv, scale, shift)
 
     def convolution(self, node: Node) -> Pending:
         """A traced convolution with constant weights; one over a sequence is one over a map of one row."""
@@ -324,9 +250,3 @@ Rule = Callable[[Lowering, Node], None]
 
 def _sum(a: Pair, b: Pair) -> Pair:
     return a[0] + b[0], a[1] + b[1]
-
-
-def _affine(conv: Pending, scale: Floats, shift: Floats) -> Pending:
-    """scale · conv + shift by channel."""
-    rows = scale.reshape(-1, *(1,) * (conv.weight.ndim - 1))
-    return replace(conv, weight=conv.weight * rows, bias=conv.bias * scale + shift)

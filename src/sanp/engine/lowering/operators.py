@@ -169,9 +169,21 @@ class Flatten:
     out: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class LayerNorm:
+    """The channels of each pixel with a mean of 0 and a deviation of 1, then scaled and shifted."""
+
+    kind: ClassVar = OperatorKind.LAYER_NORM
+    x: int
+    out: int
+    scale: Floats
+    shift: Floats
+    eps: Floats
+
+
 Operator = (
     Input | Output | Conv | Gate | Linear | Pool | Adaptive | Activate | Add | Multiply | Affine | Concat | Channels
-    | Flatten
+    | Flatten | LayerNorm
 )  # fmt: skip
 
 Place = Callable[[Floats], int]

@@ -18,6 +18,7 @@ from sanp.engine.lowering.operators import (
     Flatten,
     Gate,
     Input,
+    LayerNorm,
     Linear,
     Multiply,
     Operator,
@@ -152,6 +153,11 @@ class ProgramWriter:
             self.shapes[x],
             lambda out: Affine(x=x, out=out, scale=scale, shift=shift, fills=fills, act=IDENTITY),
         )
+
+    def layer_norm(self, x: int, scale: Floats, shift: Floats, eps: float) -> int:
+        """The channels of each pixel with a mean of 0 and a deviation of 1, then scaled and shifted."""
+        small = np.array([eps], np.float32)
+        return self._add(self.shapes[x], lambda out: LayerNorm(x=x, out=out, scale=scale, shift=shift, eps=small))
 
     def concat(self, values: Sequence[int]) -> int:
         """The channels of several values, one after the other."""

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sanp.engine.lowering.aten_rules import MOVES, RULES
+from sanp.engine.lowering.aten_rules import POSITIONWISE, RULES
+from sanp.engine.lowering.gated import lower_gated
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.units import Unit, units_of
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.lowering.writer import Writer
-from sanp.spm.gated_conv import FollowingConv
+from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.tracing.graph import Node, Trace, Value
 
 
@@ -85,7 +86,7 @@ def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
     lowering = Lowering(trace, writer, RULES, set(segment.outputs), readers)
     for unit in segment.units:
         try:
-            lowering.add(unit)
+            _write(lowering, unit)
         except Unsupported as reason:
             raise Obstacle(unit, str(reason)) from reason
     for value in segment.outputs:
@@ -97,16 +98,28 @@ def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
     return lowering
 
 
+def _write(lowering: Lowering, unit: Unit) -> None:
+    if isinstance(unit.module, GatedConv | FollowingConv):
+        lower_gated(lowering, unit, unit.module)
+    else:
+        lowering.rule(unit.node)(lowering, unit.node)
+    lowering.note(unit.name)
+
+
 def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
-    """Why a unit cannot run natively even by itself, or None. For what moves numbers, its neighbours decide that."""
+    """Why a unit cannot run natively even by itself, or None. For some operators, their neighbours decide that."""
     samples = trace.shapes[trace.inputs[0].index][0]
     shapes = [trace.shapes[value.index] for value in (*unit.inputs, *unit.outputs)]
-    if any(len(shape) == 0 or shape[0] not in (0, samples) for shape in shapes):  # 0: what nothing will read
+    others = [shape for shape in shapes if len(shape) == 0 or shape[0] not in (0, samples)]  # 0: nothing will read it
+    by_pixel = unit.module is None and unit.node.base_op in POSITIONWISE
+    if others and by_pixel and all(len(shape) in (2, 3) and shape[0] % samples == 0 for shape in others):
+        return None
+    if others:
         return "rows that are not those of the batch"
-    if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.op in MOVES):
+    if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.base_op in (*POSITIONWISE, "mean")):
         return None
     try:
-        Lowering(trace, writer, RULES, set(unit.outputs), {}).add(unit)
+        _write(Lowering(trace, writer, RULES, set(unit.outputs), {}), unit)
     except Unsupported as reason:
         return str(reason)
     return None

@@ -92,6 +92,10 @@ class Writer(Protocol):
         """
         ...
 
+    def layer_norm(self, x: int, scale: Floats, shift: Floats, eps: float) -> int:
+        """(x - mean) / sqrt(var + eps) · scale + shift, with mean and variance over the channels of each pixel."""
+        ...
+
     def concat(self, values: Sequence[int]) -> int:
         """The channels of several values, one after the other."""
         ...

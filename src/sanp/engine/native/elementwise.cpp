@@ -65,6 +65,11 @@ void Run::operator()(const AddOp& o) const {
   if (first_rank()) out.live = slot;
 }
 
+void Run::operator()(const LayerNormOp& o) const {
+  kernels().layer_norm(o.scale, o.shift, o.eps, map(op.in[0]), map(op.out), call.share);
+  list_all(call, map(op.out));
+}
+
 void Run::operator()(const MultiplyOp&) const {
   const Map &a = map(op.in[0]), &b = map(op.in[1]);
   Map& out = map(op.out);

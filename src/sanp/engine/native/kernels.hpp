@@ -50,6 +50,7 @@ const Kernels SANP_TABLE = {
     SANP_NAMESPACE::add,
     SANP_NAMESPACE::multiply,
     SANP_NAMESPACE::affine,
+    SANP_NAMESPACE::layer_norm,
     SANP_NAMESPACE::sum,
     SANP_NAMESPACE::all_finite,
 };

@@ -136,6 +136,7 @@ struct Kernels {
   void (*add)(const float* a, const float* b, float* out, int count);
   void (*multiply)(const float* a, const float* b, float* out, int count);
   void (*affine)(const float* a, float scale, float shift, float* out, int count);
+  void (*layer_norm)(const float* scale, const float* shift, float eps, const Map& in, const Map& out, Share);
   float (*sum)(const float* a, int count);
   bool (*all_finite)(const float* a, long count);
 };

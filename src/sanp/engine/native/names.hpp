@@ -6,7 +6,7 @@
 // Operators are numbered from 1, activations and algorithms from 0.
 #define SANP_OPERATORS(NAME)                                                                                   \
   NAME(input) NAME(output) NAME(conv) NAME(gate) NAME(linear) NAME(pool) NAME(adaptive) NAME(activation)       \
-  NAME(add) NAME(multiply) NAME(affine) NAME(concat) NAME(channels) NAME(flatten)
+  NAME(add) NAME(multiply) NAME(affine) NAME(concat) NAME(channels) NAME(flatten) NAME(layer_norm)
 
 #define SANP_ACTIVATIONS(NAME)                                                                                 \
   NAME(none) NAME(relu) NAME(clip) NAME(leaky) NAME(silu) NAME(gelu) NAME(gelu_tanh) NAME(hardswish)           \

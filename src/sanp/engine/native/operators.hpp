@@ -59,6 +59,7 @@ struct Run {
   void operator()(const ConcatOp&) const;
   void operator()(const ChannelsOp&) const;
   void operator()(const FlattenOp&) const;
+  void operator()(const LayerNormOp&) const;
   void operator()(const ConvOp&) const {}  // convolutions and linear layers take all samples of a chunk at once
   void operator()(const LinearOp&) const {}
 

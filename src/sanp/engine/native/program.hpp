@@ -61,9 +61,10 @@ struct AffineOp { const float* scale; const float* shift; bool fills; Activation
 struct ConcatOp {};
 struct ChannelsOp { std::vector<int> source; };  // output channel c is input channel source[c]
 struct FlattenOp {};
+struct LayerNormOp { const float* scale; const float* shift; float eps; };  // over the channels of each pixel
 
 using Kind = std::variant<InputOp, OutputOp, ConvOp, GateOp, LinearOp, PoolOp, AdaptiveOp, ActivationOp, AddOp,
-                          MultiplyOp, AffineOp, ConcatOp, ChannelsOp, FlattenOp>;
+                          MultiplyOp, AffineOp, ConcatOp, ChannelsOp, FlattenOp, LayerNormOp>;
 
 struct Op {
   std::vector<int> in;

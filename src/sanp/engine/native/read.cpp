@@ -206,6 +206,17 @@ struct Builder {
     return {{in}, out, op};
   }
 
+  Op layer_norm() {
+    const int in = source(), out = target();
+    same_shape(in, out, "a layer norm");
+    const long n = value(in).channels;
+    LayerNormOp op{};
+    op.scale = keep(p, r.floats(n), n);
+    op.shift = keep(p, r.floats(n), n);
+    op.eps = *r.floats(1);
+    return {{in}, out, op};
+  }
+
   Op flatten() {
     const int in = source(), out = target();
     if ((int64_t)value(in).channels * value(in).height * value(in).width != value(out).channels ||
@@ -230,6 +241,7 @@ struct Builder {
       case Operator::concat: return concat();
       case Operator::channels: return channels();
       case Operator::flatten: return flatten();
+      case Operator::layer_norm: return layer_norm();
       default: fail("it has an operator that does not exist");
     }
   }

@@ -211,6 +211,16 @@ class OnnxWriter:
             y = self._graph.node("Add", y, self._graph.floats(shift.reshape(1, -1, 1, 1)))
         return self._values.keep(self.shapes[x], Live(y, source.index, source.mask))
 
+    def layer_norm(self, x: int, scale: Floats, shift: Floats, eps: float) -> int:
+        """Mean and variance over the channels of each pixel."""
+        graph, source = self._graph, self._values.dense(x)
+        d = graph.node("Sub", source, graph.node("ReduceMean", source, axes=[1], keepdims=1))
+        var = graph.node("ReduceMean", graph.node("Mul", d, d), axes=[1], keepdims=1)
+        y = graph.node("Div", d, graph.node("Sqrt", graph.node("Add", var, graph.floats(np.float32(eps)))))
+        y = graph.node("Mul", y, graph.floats(scale.reshape(1, -1, 1, 1)))
+        y = graph.node("Add", y, graph.floats(shift.reshape(1, -1, 1, 1)))
+        return self._values.keep(self.shapes[x], Live(y))
+
     def concat(self, values: Sequence[int]) -> int:
         """The channels of several values, one after the other."""
         shape = joined([self.shapes[v] for v in values])

@@ -31,6 +31,48 @@ static void affine(const float* a, float scale, float shift, float* out, int cou
   each(out, count, [&](int i, int n) { return take(a, i, n) * scale + shift; });
 }
 
+// Gives the channels of each pixel a mean of 0 and a deviation of 1, then scales and shifts them. A channel that is not
+// live is zero, and counts. Threads share the pixels.
+static void layer_norm(const float* scale, const float* shift, float eps, const Map& in, const Map& out, Share share) {
+  constexpr int P = 4;  // vectors of pixels that go through the channels together
+  const int pixels = in.pixels(), blocks = (pixels + P * L - 1) / (P * L);
+  const float part = 1.f / (float)in.channels, zeros = (float)(in.channels - in.live);
+  for (int n = share.from(blocks); n < share.to(blocks); n++) {
+    const int first = n * P * L;
+    const auto here = [&](int p) { return at_least(0, at_most(L, pixels - first - p * L)); };
+    vf mean[P]{}, var[P]{};
+    for (int a = 0; a < in.live; a++)
+      for (int p = 0; p < P; p++) mean[p] += take(in.data + a * in.stride + first, p * L, here(p));
+    for (int p = 0; p < P; p++) {
+      mean[p] *= part;
+      var[p] = mean[p] * mean[p] * zeros;
+    }
+    for (int a = 0; a < in.live; a++)
+      for (int p = 0; p < P; p++) {
+        const vf d = take(in.data + a * in.stride + first, p * L, here(p)) - mean[p];
+        var[p] += d * d;
+      }
+    vf factor[P];
+    for (int p = 0; p < P; p++)
+      for (int i = 0; i < L; i++) factor[p][i] = 1.f / __builtin_sqrtf(var[p][i] * part + eps);
+    for (int c = 0, a = 0; c < in.channels; c++) {
+      const bool live = a < in.live && in.index[a] == c;
+      const float* from = in.data + a * in.stride + first;
+      float* to = out.data + c * out.stride + first;
+      for (int p = 0; p < P; p++) {
+        const int count = here(p);
+        const vf x = live ? take(from, p * L, count) : vf{};
+        const vf y = (x - mean[p]) * factor[p] * scale[c] + shift[c];
+        if (count == L)
+          store(to + p * L, y);
+        else if (count > 0)
+          store_first(to + p * L, y, count);
+      }
+      a += live;
+    }
+  }
+}
+
 static float sum(const float* a, int count) {
   vf s0{}, s1{}, s2{}, s3{};
   int i = 0;

@@ -1,0 +1,76 @@
+"""What a traced value is in a program: a value of it, or something that is written only when it is read as such."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sanp.engine.lowering.activation import Activation
+from sanp.engine.lowering.shapes import Floats, Pair, Shape, Window
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A traced value whose elements are those of a program's value in another order."""
+
+    base: int
+    """the program's value"""
+    index: Tensor
+    """numbers of elements of one sample of the base, in the traced value's shape without the batch"""
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A program's value with zeros around its maps, which the convolution that reads it adds by itself."""
+
+    base: int
+    before: Pair
+    """rows above and columns on the left"""
+    after: Pair
+    """rows below and columns on the right"""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A convolution that is not written yet: what follows it may still become part of it.
+
+    ``gate`` and ``residual`` are numbers in the program, -1 for none; the fields are the arguments of
+    :meth:`Writer.conv`.
+    """
+
+    name: str
+    """path of the module"""
+    x: int
+    weight: Floats
+    bias: Floats
+    window: Window
+    groups: int
+    gate: int = -1
+    follows: bool = False
+    residual: int = -1
+    act: Activation | None = None
+    """an activation that comes before the gate's product; then nothing else can be taken in"""
+
+
+@dataclass(frozen=True)
+class ChannelsLast:
+    """A map whose traced form has its channels last: (N, H, W, C), or (N · H · W, C) with a row for each pixel."""
+
+    inner: int | Pending
+    """the same map with its channels first"""
+
+
+Known = int | Moved | Padded | Pending | ChannelsLast
+"""what a traced value is in the program"""
+
+
+def last_index(shape: Shape) -> Tensor:
+    """(H, W, C): the numbers of the elements of a map (C, H, W), its channels last."""
+    return torch.arange(int(np.prod(shape))).reshape(shape).permute(1, 2, 0)
+
+
+def affine(conv: Pending, scale: Floats, shift: Floats) -> Pending:
+    """scale · conv + shift by channel."""
+    rows = scale.reshape(-1, *(1,) * (conv.weight.ndim - 1))
+    return replace(conv, weight=conv.weight * rows, bias=conv.bias * scale + shift)

@@ -1,0 +1,51 @@
+"""Operators that only move numbers, run on the numbers of the elements: no rule need know what each of them means."""
+
+import numpy as np
+import torch
+
+from sanp.engine.lowering.known import ChannelsLast, Moved
+from sanp.engine.lowering.lowering import Lowering
+from sanp.engine.lowering.unsupported import Unsupported
+from sanp.tracing.graph import Node, Value
+
+_KEEP_ORDER = ("view", "_unsafe_view", "reshape", "expand", "clone", "contiguous", "alias", "detach")
+"""moves that keep the elements in their order"""
+
+
+def move(low: Lowering, node: Node) -> None:
+    """Runs an operator that only moves numbers on the numbers of the elements of a batch."""
+    source = node.inputs()[0]
+    if _move_last(low, node, source):
+        return
+    known = low.known(source)
+    moved = known if isinstance(known, Moved) else None
+    if isinstance(known, ChannelsLast):
+        moved = low.as_moved(source, known)
+    elif moved is None:
+        base, shape = low.native(source), low.shape(source)[1:]
+        moved = Moved(base, torch.arange(shape.numel()).reshape(shape))
+    batch, each = low.shape(source)[0], int(np.prod(low.writer.shapes[moved.base]))
+    numbers = moved.index + torch.arange(batch).reshape(-1, *(1,) * moved.index.dim()) * each
+    args = [numbers if argument == source else argument for argument in node.args]
+    made = node.func(*args, **node.kwargs)
+    results = made if isinstance(made, list | tuple) else [made]
+    for value, result in zip(node.outputs, results, strict=True):
+        apart = result - torch.arange(len(result)).reshape(-1, *(1,) * (result.dim() - 1)) * each
+        if len(result) != batch or not torch.equal(apart, apart[:1].expand_as(apart)) or int(apart.min()) < 0:
+            raise Unsupported(f"{node.op} mixes the samples of a batch")
+        low.define(value, Moved(moved.base, apart[0]))
+
+
+def _move_last(low: Lowering, node: Node, source: Value) -> bool:
+    """Whether a move leaves the channels of a map last, in rows by pixel too, or takes them first again."""
+    last, out = low.channels_last(source), node.outputs[0]
+    if last is None or out is None:
+        return False
+    before, after = low.shape(source), low.shape(out)
+    if node.op == "permute" and len(before) == 4 and list(node.args[1]) == [0, 3, 1, 2]:
+        low.define(out, last.inner)
+        return True
+    if node.op in _KEEP_ORDER and after[-1] == before[-1] and after.numel() == before.numel():
+        low.define(out, last)
+        return True
+    return False
