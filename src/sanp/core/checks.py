@@ -12,13 +12,14 @@ from torch import nn
 
 from sanp.core.errors import SanpError, unknown_name
 
-_WORDS: dict[Any, str] = {
+KIND_WORDS: dict[Any, str] = {
     int: "a whole number",
-    float: "a finite number",
+    float: "a number",
     bool: "true or false",
     str: "text",
     type(None): "none",
 }
+"""the plain types that a setting may have, in the words of an error message"""
 
 
 def is_installed(package: str) -> bool:
@@ -40,15 +41,24 @@ def check_fields(config: Any) -> None:
             if value not in get_args(kind):
                 raise unknown_name(field.name, value, get_args(kind))
             continue
-        kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-        if set(kinds) <= _WORDS.keys() and not any(_is(value, each) for each in kinds):
-            wanted = " or ".join(_WORDS[each] for each in kinds)
+        allowed = members(kind)
+        if not set(allowed) <= KIND_WORDS.keys():
+            continue
+        fitting = [each for each in allowed if is_kind(value, each)]
+        if not fitting or (float in fitting and not math.isfinite(value)):
+            wanted = " or ".join("a finite number" if each is float else KIND_WORDS[each] for each in allowed)
             raise SanpError(f"{field.name} is {value!r}: give {wanted}")
 
 
-def _is(value: object, kind: Any) -> bool:
+def members(annotation: Any) -> tuple[Any, ...]:
+    """The types that an annotation allows: the members of a union, or the annotation itself."""
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def is_kind(value: object, kind: Any) -> bool:
+    """Whether a value is of a type of :data:`KIND_WORDS`; a whole number is a float too, but a bool is no number."""
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, int | float) and not isinstance(value, bool)
     return type(value) is kind
 
 

@@ -5,12 +5,12 @@ import difflib
 import inspect
 import json
 import textwrap
-import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from sanp.core.checks import KIND_WORDS, is_kind, members
 from sanp.core.errors import SanpError
 
 Config = TypeVar("Config")
@@ -68,14 +68,13 @@ def fit_value(value: Any, kind: Any, name: str) -> Any:
         if value not in choices:
             raise SanpError(f"{name} is {value!r}: choose one of {', '.join(map(str, choices))}")
         return value
-    allowed = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    allowed = members(kind)
     if type(None) in allowed and value in (None, "none"):
         return None
-    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) in allowed:
-        return value
-    wanted = " or ".join(_name(each) for each in allowed)
+    for each in allowed:
+        if is_kind(value, each):
+            return float(value) if each is float else value
+    wanted = " or ".join(KIND_WORDS.get(each, str(each)) for each in allowed)
     raise SanpError(f"{name} is {value!r}: wanted {wanted}")
 
 
@@ -83,7 +82,7 @@ def read_text(text: str, kind: Any, name: str) -> Any:
     """A value from a command line option's text."""
     if _choices(kind) is not None or kind is str:
         return fit_value(text, kind, name)
-    allowed = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    allowed = members(kind)
     if bool in allowed and text.lower() in ("true", "false", "yes", "no", "on", "off"):
         return text.lower() in ("true", "yes", "on")
     for number in (int, float):
@@ -122,8 +121,3 @@ def _toml_value(value: Any) -> str:
 
 def _choices(kind: Any) -> tuple[Any, ...] | None:
     return get_args(kind) if get_origin(kind) is Literal else None
-
-
-def _name(kind: type) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
-    return names.get(kind, str(kind))
