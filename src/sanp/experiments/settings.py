@@ -1,4 +1,7 @@
-"""Settings as text: a dataclass's fields, their help (the line under each) and their values from TOML or options."""
+"""Reads and writes the fields of config dataclasses as text: TOML, command line options, and their help.
+
+The help of a field is the string under it in the source.
+"""
 
 import ast
 import difflib
@@ -15,12 +18,12 @@ from sanp.core.errors import SanpError
 
 Config = TypeVar("Config")
 OWN_SECTION = {"own_section": True}
-"""metadata of a field that is not given by its own name: the section that holds it is named otherwise"""
+"""metadata of a field whose section in a file has another name than the field"""
 
 
 @cache
 def help_texts(config: Any) -> dict[str, str]:
-    """The help of each field: the string that stands under it in the source."""
+    """The help of each field of a config class: the string under it in the source."""
     body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
     assert isinstance(body, ast.ClassDef)
     texts: dict[str, str] = {}
@@ -32,17 +35,20 @@ def help_texts(config: Any) -> dict[str, str]:
 
 @cache
 def kinds(config: Any) -> dict[str, Any]:
-    """The type of each field."""
+    """The annotation of each field of a config class."""
     return get_type_hints(config)
 
 
 def default_of(field: Field[Any]) -> Any:
-    """A field's default value."""
+    """The default value of a field."""
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 def build(config: type[Config], values: Mapping[str, Any], where: str) -> Config:
-    """A config from plain values, each checked against its field; sections are tables of their own."""
+    """An object of the class ``config`` from plain values; each is checked against the annotation of its field.
+
+    A field that is a config itself takes a mapping. ``where`` names the source of the values in error messages.
+    """
     names = [field.name for field in plain_fields(config)]
     types_of = kinds(config)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
@@ -62,7 +68,10 @@ def build(config: type[Config], values: Mapping[str, Any], where: str) -> Config
 
 
 def fit_value(value: Any, kind: Any, name: str) -> Any:
-    """The value as its field wants it, or an error that says what that is; ``none`` is None, which TOML lacks."""
+    """The value as the annotation ``kind`` wants it; an error if it does not fit.
+
+    The text ``none`` stands for None, which TOML does not have. ``name`` names the setting in error messages.
+    """
     choices = _choices(kind)
     if choices is not None:
         if value not in choices:
@@ -79,7 +88,7 @@ def fit_value(value: Any, kind: Any, name: str) -> Any:
 
 
 def read_text(text: str, kind: Any, name: str) -> Any:
-    """A value from a command line option's text."""
+    """The value of a command line option from its text; the other arguments are those of :func:`fit_value`."""
     if _choices(kind) is not None or kind is str:
         return fit_value(text, kind, name)
     allowed = members(kind)
@@ -95,12 +104,12 @@ def read_text(text: str, kind: Any, name: str) -> Any:
 
 
 def plain_fields(config: Any) -> list[Field[Any]]:
-    """The fields that are given by their own name."""
+    """The fields of a config class that have their own name in a file."""
     return [field for field in fields(config) if not field.metadata.get("own_section")]
 
 
 def to_toml(config: Any) -> str:
-    """The config as TOML: plain settings first, then a table for each section."""
+    """A config as TOML: plain settings first, then a table for each section."""
     plain, sections = [], []
     for field in plain_fields(config):
         value = getattr(config, field.name)
