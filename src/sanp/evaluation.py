@@ -152,7 +152,7 @@ class _Tally:
         self.confusion: Tensor | None = None
 
     def add(self, logits: Tensor, y: Tensor, decisions: Decisions, images: int) -> None:
-        """Adds one batch of so many images: logits, labels and the decisions of the gates."""
+        """Adds one batch: logits, labels ``y``, the decisions of the gates, and the number of images."""
         if not isinstance(logits, Tensor) or logits.dim() < 2:
             raise SanpError(
                 f"the network gives {describe(logits)}: evaluate measures classifiers, which give (N, classes)"

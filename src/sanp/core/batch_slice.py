@@ -28,7 +28,7 @@ class BatchSlice:
     def of(self, count: int) -> "BatchSlice | None":
         """The slice of a tensor's first dimension, of which this process has ``count`` entries.
 
-        A tensor may have several entries for a sample (crops, for example), but as many for each sample. None if
+        A tensor may have several entries for a sample, for example crops, but the same number for each sample. None if
         ``count`` is not a multiple of the number of samples.
         """
         each, rest = divmod(count, self.stop - self.start)

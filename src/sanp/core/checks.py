@@ -56,23 +56,27 @@ def members(annotation: Any) -> tuple[Any, ...]:
 
 
 def is_kind(value: object, kind: Any) -> bool:
-    """Whether a value is of a type of :data:`KIND_WORDS`; a whole number is a float too, but a bool is no number."""
+    """Whether a value is of the type ``kind``; a whole number counts as a float too, but a bool is no number."""
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return type(value) is kind
 
 
 def check_kind(name: str, value: object, kind: Any, wanted: str) -> None:
-    """Raises an error if the argument ``name`` is not of a type; a bool does not count as a whole number.
+    """Raises an error if an argument is not of a type; a bool does not count as a whole number.
 
-    ``kind`` is a type or a union of types, as ``isinstance`` takes it. ``wanted`` says in words what to give instead.
+    ``name`` and ``value`` are those of the argument. ``kind`` is a type or a union of types, as ``isinstance`` takes
+    it. ``wanted`` says in words what to give instead.
     """
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise SanpError(f"{name} is {value!r:.60}, a {type(value).__name__}: give {wanted}")
 
 
 def check_many(name: str, value: object, wanted: str) -> None:
-    """Raises an error if the argument ``name`` cannot be iterated; ``wanted`` says in words what to give instead."""
+    """Raises an error if an argument cannot be iterated.
+
+    ``name`` and ``value`` are those of the argument; ``wanted`` says in words what to give instead.
+    """
     try:
         iter(value)  # type: ignore[call-overload]
     except TypeError as error:

@@ -138,8 +138,8 @@ def _summed(tensor: Tensor) -> Tensor:
 def weighted_mean(values: list[float], weight: float) -> list[float]:
     """Weighted means over all processes, the same on each process.
 
-    Every process gives as many ``values`` in the same order, and its own ``weight``; the weights of all processes add
-    up to 1.
+    Every process passes the same number of ``values`` in the same order, and its own ``weight``. The weights of all
+    processes add up to 1.
     """
     mine = torch.tensor(values, dtype=torch.float64) * weight
     return [float(value) for value in _summed(mine)]

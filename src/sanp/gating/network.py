@@ -36,7 +36,11 @@ class Origin:
 
 
 class GatedNetwork(nn.Module):
-    """A copy of a network whose convolutions are gated; called like the original. :func:`sanp.gate` makes it."""
+    """A copy of a network whose convolutions are gated; called like the original. :func:`sanp.gate` makes it.
+
+    ``net`` is the network with SPMs in it, ``topology`` says which gates each layer depends on, ``skipped`` maps the
+    names of dense convolutions to the reason, and ``origin`` says how the network was gated.
+    """
 
     def __init__(self, net: nn.Module, topology: Topology, skipped: dict[str, str], origin: Origin) -> None:
         super().__init__()

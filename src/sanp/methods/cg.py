@@ -52,7 +52,7 @@ class CGConfig:
 
 
 class HeldThresholds:
-    """The penalty hold · Σ (δ - T)²; T rises while more FLOPs than the target are computed, else it falls."""
+    """The penalty hold · Σ (δ - T)². T is the level of ``controller``: it rises while too many FLOPs are computed."""
 
     def __init__(self, network: PixelGatedNetwork, controller: IntegralController, hold: float) -> None:
         self.network, self.controller, self.hold = network, controller, hold

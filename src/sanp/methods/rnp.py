@@ -64,7 +64,8 @@ _hidden: ContextVar[Tensor | None] = ContextVar("hidden", default=None)
 class RecurrentValues(Saliency):
     """Predicts Q, the value of each action, at one layer.
 
-    ``first`` and ``last`` say whether it is the first or the last layer of the network.
+    ``agent`` is shared by all layers. The attributes ``first`` and ``last`` say whether this is the first or the last
+    layer of the network.
     """
 
     def __init__(self, in_channels: int, agent: Agent) -> None:

@@ -4,8 +4,8 @@ The features are multiplied by the gates alone, not by the saliencies. A constan
 could not learn. And with a batch norm after it, the cost loss could lower all saliencies of a layer to just above 0
 without harm to the output, where noise decides which channels are open (docs/log.md).
 
-Since the gates never change, they are folded into the weights and the closed channels are cut out, if that saves as
-many FLOPs. It does in a chain of layers; where an addition joins gated branches, the network may stay gated.
+Since the gates never change, they are folded into the weights and the closed channels are cut out, if that saves at
+least as many FLOPs. It does in a chain of layers; where an addition joins gated branches, the network may stay gated.
 """
 
 from collections.abc import Iterator
@@ -59,5 +59,5 @@ class Static(GatingMethod):
         yield from super().train(gated, replace(task, config=config))
 
     def finished(self, gated: GatedNetwork, net: nn.Module, example: Tensor) -> nn.Module:
-        """The cut network if it saves as many FLOPs, else the gated one."""
+        """The cut network if it saves at least as many FLOPs, else the gated one."""
         return cut_constant_gates(gated, net, example) or gated

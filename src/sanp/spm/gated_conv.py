@@ -50,7 +50,7 @@ class _Normalised(nn.Module):
 class GatedConv(_Normalised):
     """A convolution with an SPM, which scales each output channel by its saliency or prunes it.
 
-    ``name`` is the path of the convolution in its network. ``norm`` is the batch norm after it, or None. With
+    ``name`` is the path of the convolution ``conv`` in its network. ``norm`` is the batch norm after it, or None. With
     ``norm_outside`` the network's own forward calls the batch norm as a function, and ``norm`` is None.
     """
 

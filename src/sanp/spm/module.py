@@ -181,8 +181,8 @@ def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
 def hashed(saliency: Saliency, out_channels: int, config: SPMConfig, *, scales: bool = True) -> SPM:
     """An SPM that makes decisions from any saliency by Improved Semantic Hashing.
 
-    ``out_channels`` is the number of the layer's output channels. ``scales`` says whether the features are multiplied
-    by the saliency too, or by the gates alone.
+    ``out_channels`` is the number of the layer's output channels. ``config`` holds the settings of hashing and scaling.
+    ``scales`` says whether the features are multiplied by the saliency too, or by the gates alone.
     """
     binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
     return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group), scales=scales)

@@ -187,7 +187,7 @@ class Liveness:
 class OpenChannels:
     """The live channels of one tensor, computed from the gates of a forward; a depthwise convolution uses it.
 
-    ``which`` holds the mask id of each channel (C,).
+    ``masks`` is the table of all ids, ``which`` holds the id of each channel (C,).
     """
 
     def __init__(self, masks: MaskTable, which: Tensor) -> None:

@@ -78,7 +78,7 @@ class Topology:
 
 
 def is_depthwise(node: Node, in_channels: int) -> bool:
-    """Whether each output channel of the convolution ``node`` reads one input channel only."""
+    """Whether each output channel of the convolution ``node`` reads one of its ``in_channels`` input channels only."""
     conv = ConvolutionCall.of(node)
     return conv.groups == in_channels > 1 and not conv.transposed
 
@@ -150,7 +150,7 @@ def _conv_layer(propagation: Propagation, node: Node, name: str, site: Site | No
 
 
 def _per_sample(propagation: Propagation, batch: int, positions: int) -> int:
-    """Positions for one sample of a layer whose input has ``batch`` entries, each with so many positions."""
+    """The positions of a layer for one sample; its input has ``batch`` entries, each with ``positions`` positions."""
     share: float = batch / propagation.sample_dims.count
     return max(1, round(positions * share))
 

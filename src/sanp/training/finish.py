@@ -21,7 +21,7 @@ statistics are estimated again"""
 
 @torch.no_grad()
 def estimate_norms(net: nn.Module, loader: Loader, batches: int, format: Format) -> None:
-    """Replaces the running statistics of all batch norms by plain means over the first ``batches`` batches.
+    """Replaces the running statistics of all batch norms by plain means over the loader's first ``batches`` batches.
 
     All other modules are in evaluation mode: in training the statistics were collected with noisy gates, which
     evaluation does not use. ``format`` places the images on the device.

@@ -1,4 +1,7 @@
-"""Penalties that close channels, with a gradient: the one of the paper (eq. 9) and alternatives."""
+"""Penalties that close channels, with a gradient: the one of the paper (eq. 9) and alternatives.
+
+All take the saliencies s of a forward, by layer name, and the cost model of the network.
+"""
 
 from collections.abc import Callable, Mapping
 

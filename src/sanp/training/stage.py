@@ -191,9 +191,10 @@ Stages = Generator[Stage, None, nn.Module]
 
 
 def drive(stages: Stages, run: Callable[[int, Stage], None]) -> nn.Module:
-    """Calls ``run`` with the number of each stage, from 0, and the stage; returns the finished network.
+    """Runs ``stages`` one after the other and returns the finished network.
 
-    ``run`` must run the stage to its end. Only then the next stage is asked for.
+    ``run`` is called with the number of each stage, from 0, and the stage. It must run the stage to its end; only then
+    the next stage is made.
     """
     for number in itertools.count():
         try:

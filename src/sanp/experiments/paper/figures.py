@@ -69,7 +69,7 @@ def make_lines(
 
 
 def command(row: Row, scope: Scope) -> str:
-    """The command that runs a row."""
+    """The command that runs a row; ``scope`` is the scope that the row was selected with."""
     table, _, name = row.name.partition("/")
     scale = "" if scope.epochs == 1 else f" --epochs-scale {scope.epochs:g}"
     limit = "" if scope.images is None else f" --limit {scope.images}"

@@ -43,7 +43,7 @@ def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> 
 def ungated(gated: GatedNetwork, net: nn.Module) -> nn.Module | None:
     """A copy of ``net`` with the weights of the gated network and without gates.
 
-    None if a gate stands after a batch norm that the network calls as a function.
+    None if the network's own forward calls the batch norm of a gated layer as a function.
     """
     plain = copy.deepcopy(net)
     own = plain.state_dict()

@@ -62,7 +62,10 @@ def least_of_each_layer(
 
 
 def with_survivors(channel_groups: ChannelGroups, removed: set[int], scores: Scores) -> set[int]:
-    """The groups ``removed``, but without the best group of every convolution that would lose all its outputs."""
+    """The groups ``removed`` without those that are kept so that every convolution has at least one output.
+
+    A convolution that would lose all its outputs keeps the group with the highest score.
+    """
     removed = set(removed)
     for member in channel_groups.convs.values():
         groups = channel_groups.groups_of(member.outputs).tolist()

@@ -61,7 +61,7 @@ class DensityTerm:
         return self.target_at(self.step / self.steps)
 
     def contribute(self, forward: Forward) -> Contribution:
-        """The penalty of this step; every few steps the density is set anew."""
+        """The penalty of this step; every few steps the density is set again."""
         loss = None if self.penalty is None else self.penalty(forward)
         target = self.target
         self.kept = mean_kept(self.gated.cost, decisions_of(forward.gates))

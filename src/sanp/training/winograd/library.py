@@ -61,7 +61,7 @@ def convolve(x: Tensor, weight: Tensor, padding: int, *, turned: bool = False) -
 def kernel_gradient(x: Tensor, gradient: Tensor, padding: int) -> Tensor:
     """The gradient of the kernels (out, in, 3, 3).
 
-    ``x`` is the input of the convolution, ``gradient`` the gradient of its output.
+    ``x`` is the input of the convolution, ``gradient`` the gradient of its output, ``padding`` its padding.
     """
     found = torch.empty(gradient.shape[1], x.shape[1], 3, 3)
     threads = torch.get_num_threads()
