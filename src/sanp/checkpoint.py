@@ -1,7 +1,7 @@
-"""Files that are small and safe: safetensors with a JSON header; nothing is ever unpickled.
+"""Saves and loads networks as safetensors files with a JSON header; nothing is ever unpickled.
 
-The header says how the network was gated, so that a fresh one can be gated in the same way and filled.
-Writing is atomic: a temporary file beside the target, flushed to the disk, then renamed over it.
+The header says how the network was pruned, so that a fresh network can be prepared in the same way and filled with the
+saved tensors. Files are written to a temporary file first and then renamed, so that a crash cannot damage them.
 """
 
 import copy
@@ -32,11 +32,15 @@ from sanp.spm.module import BEFORE, SPM, SPMConfig
 FORMAT = 1
 KEY = "sanp"
 LARGEST_EXAMPLE = 8_000_000
-"""numbers in an example that a header may ask for, 1600x1600 in colour: a file must not be able to fill the memory"""
+"""most numbers in an example input that a header may ask for (a 1600x1600 image in colour), so that a damaged file
+cannot fill the memory"""
 
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
-    """Writes a pruned or an ordinary network; ``dtype=torch.float16`` halves the file: kernels and matrices."""
+    """Writes a network, pruned or not, to the file ``path``.
+
+    ``dtype`` is the number format of kernels and matrices in the file; ``torch.float16`` halves its size.
+    """
     check_network(network)
     network = unwrapped(network)
     path = checked_path(path)
@@ -47,7 +51,7 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
     net: nn.Module = network if gated is None and form is None else network.net  # type: ignore[assignment]
     tensors = {}
     seen: set[tuple[int, int, torch.Size]] = set()
-    kept_elsewhere = _threshold_names(net)  # in the header
+    kept_elsewhere = _threshold_names(net)  # thresholds are in the header
     for name, tensor in net.state_dict().items():
         if not isinstance(tensor, Tensor):
             raise SanpError(f"{name} of {type(net).__name__} is {type(tensor).__name__}: only tensors can be saved")
@@ -55,7 +59,7 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
         if name in kept_elsewhere or (same in seen and tensor.numel() > 0):
             continue  # tied weights are written once
         seen.add(same)
-        # What has one dimension is small, and a batch norm's variance may lie beyond half precision.
+        # Tensors of one dimension are small, and a batch norm's variance may exceed the range of half precision.
         matrix = dtype is not None and tensor.is_floating_point() and tensor.dim() > 1
         cast = tensor.to(dtype) if matrix else tensor
         tensors[name] = cast.detach().contiguous().cpu()
@@ -65,10 +69,11 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
 
 
 def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None) -> nn.Module:
-    """A network from a file: ``net`` is a fresh, ungated network of the same shape, which is left as it was.
+    """The network that :func:`save` wrote to the file ``path``.
 
-    Gives a :class:`GatedNetwork` if the file holds one, or another form of pruned network. ``example_input`` is needed
-    only if the network was pruned with an example that held more than tensors.
+    ``net`` is a fresh network of the same architecture, without gates; it is not changed. ``example_input`` is needed
+    only if the network was pruned with an example that held more than tensors. Returns a :class:`GatedNetwork` or
+    another form of pruned network if the file holds one, else a plain network.
     """
     check_network(net)
     header, tensors = read(checked_path(path))
@@ -94,7 +99,7 @@ def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None
 def _load_form(
     path: Any, net: nn.Module, form: dict[str, Any], tensors: Mapping[str, Tensor], example: Any
 ) -> nn.Module:
-    """A cut, sparse or pixel-gated network."""
+    """Loads a cut, sparse or pixel-gated network."""
     try:
         if example is None:
             shapes = () if form["input_shape"] is None else (tuple(map(_size, form["input_shape"])),)
@@ -108,16 +113,18 @@ def _load_form(
 
 @dataclass(frozen=True)
 class Header:
-    """What stands in front of the tensors."""
+    """The header of a file."""
 
     network: str
+    """name of the network's class"""
     gates: dict[str, Any] | None
+    """how a gated network was gated, and its thresholds; None for other networks"""
     form: dict[str, Any] | None
-    """of a network that is pruned but not gated: cut, sparse, or gated by pixel"""
+    """the form of a network that is cut, sparse or gated by pixel; None for other networks"""
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
-    """The header and the tensors of a file, checked."""
+    """The header and the tensors of the file ``path``; an error if it is damaged or not from :func:`save`."""
     if not Path(path).is_file():
         raise SanpError(f"{path} is not a file: give a .safetensors file that sanp.save wrote")
     try:
@@ -185,24 +192,24 @@ def _example(origin: Origin, path: Any) -> Any:
 
 
 def _zeros(shapes: tuple[tuple[int, ...], ...], path: Any) -> tuple[Tensor, ...]:
-    """An example of these shapes."""
+    """An example input of these shapes."""
     if not shapes:
         raise SanpError(
             f"{path} does not say what input the network takes: give load the example_input that it was pruned with"
         )
-    numbers = sum(math.prod(shape) for shape in shapes)  # torch.Size would wrap around
+    numbers = sum(math.prod(shape) for shape in shapes)  # in Python numbers, which do not overflow
     if numbers > LARGEST_EXAMPLE:
         raise SanpError(f"{path} asks for an example of {numbers} numbers: give load an example_input instead")
     return tuple(torch.zeros(shape) for shape in shapes)
 
 
 def _threshold_names(net: nn.Module) -> set[str]:
-    """The gates' thresholds, which stand in the header."""
+    """The names of the SPMs' thresholds, which are saved in the header."""
     return {f"{name}.threshold" for name, module in net.named_modules() if isinstance(module, SPM)}
 
 
 def _fill(net: nn.Module, tensors: Mapping[str, Tensor], path: Any) -> None:
-    """Copies the tensors in; a name or a shape that does not fit is an error that says which."""
+    """Copies the tensors into the network; an error names the first one whose name or shape does not fit."""
     left_out = _threshold_names(net)
     own = {name: tensor for name, tensor in net.state_dict(keep_vars=True).items() if name not in left_out}
     for name, tensor in tensors.items():

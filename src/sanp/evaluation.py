@@ -1,4 +1,4 @@
-"""Measures a network: how often it is right, what each image costs, and which channels it prunes how often."""
+"""Measures a network: its accuracy, the FLOPs of each image, and how often each channel is pruned."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,43 +22,47 @@ from sanp.training.precision import Format
 
 @dataclass(frozen=True, kw_only=True)
 class LayerReport:
-    """One convolution over all images: how much of it is computed, and its channels by type (paper, figure 3)."""
+    """One convolution, measured over all images: how much of it is computed, and its channels by type (figure 3)."""
 
     name: str
     channels: int
+    """number of its output channels"""
     kept: float
-    """mean share of its channels that is computed"""
+    """share of its channels that is computed, as a mean over the images"""
     never: int
-    """channels that are never pruned"""
+    """number of channels that are never pruned"""
     sometimes: int
-    """channels that are pruned for some images"""
+    """number of channels that are pruned for some images"""
     always: int
-    """channels that are always pruned"""
+    """number of channels that are always pruned"""
     flops: float
+    """mean over the images"""
     dense_flops: int
+    """with all channels computed"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Report:
-    """What an evaluation found; FLOPs are multiply-adds of the convolutions, for one image."""
+    """The results of an evaluation. FLOPs are multiply-adds of the convolutions for one image."""
 
     accuracy: float
     flops: float
     """mean over the images"""
     paper_flops: float
-    """mean by the paper's own count, which ignores unions at additions"""
+    """mean over the images by the paper's count, which is too low after additions (CostModel.paper_per_sample)"""
     dense_flops: int
+    """with all channels computed"""
     overhead_flops: int
-    """what the SPMs add"""
+    """what the SPMs add, or another way to decide"""
     per_sample: np.ndarray[Any, np.dtype[np.float64]]
     """FLOPs of each image, in the loader's order"""
     layers: tuple[LayerReport, ...]
     confusion: np.ndarray[Any, np.dtype[np.int64]]
-    """images by true class (rows) and predicted class (columns)"""
+    """(classes, classes): the number of images by true class, then by predicted class"""
 
     @property
     def error(self) -> float:
-        """Share of images classified wrongly."""
+        """Share of the images that are classified wrongly."""
         return 1 - self.accuracy
 
     @property
@@ -89,10 +93,12 @@ class Report:
 
 
 def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, precision: str = "fp32") -> Report:
-    """Runs a classifier, pruned or ordinary, over the loader's batches with hard gates and no noise.
+    """Runs a classifier, pruned or not, over the loader's batches in evaluation mode and returns what it measured.
 
-    It puts out (N, classes), or (N, classes, ...) for targets (N, ...) as in segmentation, or an object with such
-    ``logits``. There may be more rows than images, as for the crops of an image: accuracy is by row, cost by image.
+    ``network`` gives logits (N, classes), or (N, classes, ...) for targets (N, ...) as in segmentation, or an object
+    with such ``logits``. It may give several outputs for an image, for example one for each crop; the accuracy is then
+    that of the outputs, and the FLOPs are still those of an image. ``loader`` gives batches of images and labels.
+    ``precision`` is fp32, bf16 or auto.
     """
     check_network(network)
     check_many("loader", loader, "batches of images and labels")
@@ -117,25 +123,25 @@ def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, pre
 
 
 def _accounting(network: nn.Module, example: Tensor) -> Accounting:
-    """What knows the network's cost: the network itself, or without a gate its plain count."""
+    """Counts the FLOPs of the network: its own cost model, or a plain count if it has no gates."""
     cost = network.cost if isinstance(network, Accounted) else ungated_cost(network, example)
     return FixedCost(cost, {}, {}) if isinstance(cost, CostModel) and not cost.gates else cost
 
 
-def _by_image(rows: Tensor, images: int) -> Tensor:
-    """(images, ...): the mean of an image's rows where a network makes several of it, one image's after another's."""
-    if rows.dim() == 0 or len(rows) == 1:
-        return rows.reshape(1, *rows.shape[1:]).expand(images, *rows.shape[1:])
-    if len(rows) % images:
+def _by_image(entries: Tensor, images: int) -> Tensor:
+    """The mean over the entries of each image (images, ...); a network may make several of an image, such as crops."""
+    if entries.dim() == 0 or len(entries) == 1:
+        return entries.reshape(1, *entries.shape[1:]).expand(images, *entries.shape[1:])
+    if len(entries) % images:
         raise SanpError(
-            f"the gates decided for {len(rows)} rows, no multiple of the {images} images: give batches whose images "
+            f"the gates decided for {len(entries)} rows, no multiple of the {images} images: give batches whose images "
             "take as many rows each"
         )
-    return rows.reshape(images, -1, *rows.shape[1:]).mean(1)
+    return entries.reshape(images, -1, *entries.shape[1:]).mean(1)
 
 
 class _Tally:
-    """Sums over batches."""
+    """The sums of all measurements over the batches."""
 
     def __init__(self, cost: Accounting) -> None:
         self.cost = cost
@@ -146,13 +152,13 @@ class _Tally:
         self.confusion: Tensor | None = None
 
     def add(self, logits: Tensor, y: Tensor, decisions: Decisions, images: int) -> None:
-        """Counts one batch."""
+        """Adds one batch: logits, labels ``y``, the decisions of the gates, and the number of images."""
         if not isinstance(logits, Tensor) or logits.dim() < 2:
             raise SanpError(
                 f"the network gives {describe(logits)}: evaluate measures classifiers, which give (N, classes)"
             )
         if logits.dim() > 2 and y.shape == (*logits.shape[:1], *logits.shape[2:]):
-            logits, y = logits.movedim(1, -1).flatten(0, -2), y.flatten()  # a class for each place of a map
+            logits, y = logits.movedim(1, -1).flatten(0, -2), y.flatten()  # a class for each pixel
         elif logits.dim() > 2:
             raise SanpError(
                 f"the network gives {describe(logits)} for targets {describe(y)}: a map of (N, classes, ...) wants "
@@ -174,7 +180,7 @@ class _Tally:
         self.paper += float(_by_image(self.cost.paper_per_sample(exact), images).sum())
 
     def report(self, overhead: int) -> Report:
-        """What the sums say."""
+        """The report of all batches; ``overhead`` are the FLOPs of the decisions for one image."""
         assert self.confusion is not None
         per_sample = torch.cat(self.per_sample).cpu()
         count = len(per_sample)
@@ -208,18 +214,21 @@ class _Tally:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a forward in evaluation mode showed."""
+    """The results of one forward in evaluation mode."""
 
     probabilities: Tensor
-    """(N, K)"""
+    """(N, K): of each class"""
     flops: Tensor
-    """(N,)"""
+    """(N,): of each image"""
     open: Mapping[str, Tensor]
-    """layer name to (N, C_out): which of its channels were computed; layers that are always dense are left out"""
+    """layer name to (N, C_out): the channels that were computed; layers that are always dense are left out"""
 
 
 class Onlooker:
-    """A network with what is needed to see what it does."""
+    """Runs a classifier and reports the probabilities, FLOPs and open channels of each image.
+
+    ``network`` may be pruned or not; ``example`` is an input for it.
+    """
 
     def __init__(self, network: nn.Module, example: Tensor) -> None:
         self.network = network
@@ -231,7 +240,7 @@ class Onlooker:
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Seen:
-        """Runs normalised images (N, C, H, W)."""
+        """Runs the network on normalised images (N, C, H, W)."""
         with evaluating(self.network), record(self.network) as gates:
             probabilities = self.network(x).float().softmax(1)
         decisions = {name: gate.decision.double() for name, gate in gates.items()}

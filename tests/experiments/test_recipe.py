@@ -16,8 +16,8 @@ def test_the_paper_preset_follows_the_text() -> None:
     assert paper.batch_size == 256  # 4.1.2
     assert (paper.fit.lr, paper.fit.schedule, paper.fit.step_epochs) == (0.1, "step", 100)
     assert (paper.controller.strength, paper.controller.lowest, paper.controller.highest) == (0.01, -0.01, 0.01)
-    assert (paper.spm.bias, paper.spm.noise, paper.spm.soft_share) == (None, 1.0, 0.5)  # eq. 8, 3.3
-    assert paper.spm.most is None  # eq. 5
+    assert (paper.spm.bias, paper.spm.noise, paper.spm.soft_share) == (None, 1.0, 0.5)  # eq. 6, 3.3
+    assert paper.spm.most is None  # eq. 3
     assert (paper.objective.penalty, paper.objective.runaway, paper.objective.reopen) == ("saliency", 0.0, False)
     assert (paper.fit.distill, paper.fit.calibrate_images, paper.fit.settle) == (0.0, 0, 0.0)
 

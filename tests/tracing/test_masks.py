@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sanp.tracing.masks import LIVE, ZERO, Liveness, MaskTable, OpenChannels
 
 
-def test_fixed_columns_absorb_and_vanish() -> None:
+def test_the_ids_of_always_live_and_always_zero_absorb_others_or_vanish() -> None:
     masks = MaskTable()
     a = masks.add_gate("a", 2)
     live, zero = torch.full((2,), LIVE), torch.full((2,), ZERO)
@@ -17,7 +17,7 @@ def test_fixed_columns_absorb_and_vanish() -> None:
     assert masks.width == 4  # nothing new was needed
 
 
-def test_the_same_union_is_the_same_column_in_either_order() -> None:
+def test_a_union_has_the_same_id_in_either_order() -> None:
     masks = MaskTable()
     a, b = masks.add_gate("a", 3), masks.add_gate("b", 3)
     assert masks.union(a, b).equal(masks.union(b, a))
@@ -67,7 +67,7 @@ def test_a_layer_that_did_not_run_has_no_channel_open() -> None:
     assert OpenChannels(masks, both)({"a": torch.tensor([[1.0, 0.0]])}).tolist() == [[1, 0]]
 
 
-def test_a_mixture_of_fixed_columns_and_gates_in_any_order() -> None:
+def test_fixed_ids_and_those_of_gates_may_be_mixed_in_any_order() -> None:
     masks = MaskTable()
     a = masks.add_gate("a", 3)
     which = torch.tensor([int(a[2]), LIVE, ZERO, int(a[0])])

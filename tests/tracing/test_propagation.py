@@ -33,19 +33,19 @@ def test_operators_that_are_said_to_keep_zero_do(name: str) -> None:
 
 
 def follow(forward: Any, **modules: Any) -> tuple[Propagation, Trace]:
-    """Runs a network whose convolution ``a`` has six gated channels, masks 2 to 7."""
-    seen = trace_forward(Net(forward, a=conv(3, 6), **modules), torch.randn(2, 3, 4, 4))
-    network = Propagation(seen)
-    for node in seen.nodes:
-        network.run(node)
-        if node.op == "convolution" and seen.calls[node.call].path == "a":
-            network.set_channels(node.outputs[0], network.masks.add_gate("a", 6))  # type: ignore[arg-type]
-    return network, seen
+    """Runs a network whose convolution ``a`` has six gated channels, mask ids 2 to 7."""
+    trace = trace_forward(Net(forward, a=conv(3, 6), **modules), torch.randn(2, 3, 4, 4))
+    propagation = Propagation(trace)
+    for node in trace.nodes:
+        propagation.run(node)
+        if node.op == "convolution" and trace.calls[node.call].path == "a":
+            propagation.set_channels(node.outputs[0], propagation.masks.add_gate("a", 6))  # type: ignore[arg-type]
+    return propagation, trace
 
 
 def channels(forward: Any, **modules: Any) -> list[int]:
-    network, seen = follow(forward, **modules)
-    return network.channels(seen.outputs[0]).tolist()
+    propagation, trace = follow(forward, **modules)
+    return propagation.channels(trace.outputs[0]).tolist()
 
 
 GATES = [2, 3, 4, 5, 6, 7]
@@ -101,16 +101,19 @@ def test_zero_channels_go_where_they_should(forward: Any, expected: list[int]) -
     assert channels(forward) == expected
 
 
-def test_a_sum_over_channels_is_their_union_and_a_product_of_matrices_keeps_rows() -> None:
-    network, seen = follow(lambda n, x: n.a(x).unflatten(1, (3, 2)).sum(2))
-    pairs = network.masks.blocks[1]
+def test_a_sum_over_channels_is_their_union() -> None:
+    propagation, trace = follow(lambda n, x: n.a(x).unflatten(1, (3, 2)).sum(2))
+    pairs = propagation.masks.blocks[1]
     assert not isinstance(pairs, str) and pairs.kind == "union"
     assert (pairs.left.tolist(), pairs.right.tolist()) == ([2, 4, 6], [3, 5, 7])
-    assert network.channels(seen.outputs[0]).tolist() == [8, 9, 10]
+    assert propagation.channels(trace.outputs[0]).tolist() == [8, 9, 10]
+
+
+def test_a_matrix_product_keeps_the_zero_rows_of_its_left_side() -> None:
     assert channels(lambda n, x: torch.bmm(n.a(x).flatten(2), x.flatten(2).transpose(1, 2))) == GATES
 
 
-def test_rows_that_are_no_longer_samples_claim_nothing() -> None:
+def test_channels_count_as_live_where_samples_are_mixed() -> None:
     assert channels(lambda n, x: n.a(x).mean(0, keepdim=True)) == [LIVE] * 6
     assert channels(lambda n, x: (y := n.a(x)) + y.flip(0)) == [LIVE] * 6
     assert channels(lambda n, x: (y := n.a(x))[:1] + y) == [LIVE] * 6
@@ -124,15 +127,15 @@ def test_an_operator_without_a_rule_is_listed_and_one_that_never_keeps_zero_is_n
 
 
 def test_a_call_that_a_rule_did_not_foresee_is_live_and_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unforeseen(step: Any) -> Any:
+    def unforeseen(call: Any) -> Any:
         raise IndexError
 
     monkeypatch.setitem(RULES, "tanh", unforeseen)
-    network, seen = follow(lambda n, x: n.a(x).tanh())
-    assert network.channels(seen.outputs[0]).tolist() == [LIVE] * 6 and network.unknown == {"tanh": 1}
+    propagation, trace = follow(lambda n, x: n.a(x).tanh())
+    assert propagation.channels(trace.outputs[0]).tolist() == [LIVE] * 6 and propagation.unknown == {"tanh": 1}
 
 
-def test_columns_along_dimensions() -> None:
+def test_mask_ids_are_reduced_along_dimensions() -> None:
     map_of = torch.tensor([[5, 5], [ZERO, 5]])
     assert constant_along(map_of, [0, 1]) is None
     assert joined_along(map_of, [0, 1]) == Tensor([5])

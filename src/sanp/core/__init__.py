@@ -1,1 +1,1 @@
-"""What every room stands on: errors, checks of arguments, safe files, modules and batches; imports no other room."""
+"""Basics for all other folders: errors, argument checks, safe files, modules, batches and processes; imports none."""

@@ -1,4 +1,4 @@
-"""A batch as a loader gives it, and in words why a network or a loss cannot take it."""
+"""Checks the batches of a loader, and says in words why a network or a loss cannot take one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from sanp.core.modules import evaluating
 
 
 def pair(batch: Any) -> tuple[Tensor, Any]:
-    """Input and target of a batch."""
+    """The input and the target of a batch; an error if it is not such a pair, or has no image."""
     if not isinstance(batch, tuple | list) or len(batch) != 2 or not isinstance(batch[0], Tensor):
         given = f"{len(batch)} things" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
         raise SanpError(f"the loader gave {given} for a batch: give pairs of images and targets, the images a tensor")
@@ -23,7 +23,10 @@ def pair(batch: Any) -> tuple[Tensor, Any]:
 
 @contextmanager
 def explained(net: nn.Module, x: Tensor, y: Any) -> Iterator[None]:
-    """An error inside that the batch explains says what is wrong with it; any other stays as it is."""
+    """Inside, an error that a bad batch caused becomes one that says what is wrong with the batch.
+
+    ``net`` is the network that runs inside, ``x`` its input and ``y`` the target. Any other error is raised as it is.
+    """
     try:
         yield
     except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
@@ -50,14 +53,17 @@ def _why(net: nn.Module, x: Tensor, y: Any, error: Exception) -> str | None:
 
 
 def describe(value: object) -> str:
-    """A tensor's kind and shape, or what else it is, for an error."""
+    """The dtype and shape of a tensor, or the type of any other value, for an error message."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     return f"a {type(value).__name__}"
 
 
 def why_not_labels(y: Tensor, count: int, classes: int) -> str | None:
-    """What is wrong with the labels of ``count`` images; None if nothing is."""
+    """What is wrong with the labels ``y`` of ``count`` images; None if nothing is.
+
+    ``classes`` is the number of classes that the network knows.
+    """
     if y.dtype not in (torch.int64, torch.uint8) or y.dim() != 1 or len(y) != count:
         return f"labels are {describe(y)} for {count} images: give an int64 tensor, one class number an image"
     if int(y.min()) < 0 or int(y.max()) >= classes:

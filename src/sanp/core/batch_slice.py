@@ -1,7 +1,7 @@
-"""Which slice of the whole batch this process has, and random numbers that do not depend on it.
+"""The slice of the batch that this process trains on, and random numbers that do not depend on how it is sliced.
 
-Numbers are drawn for all samples of the batch by every process, which then takes its own slice of them. So they are the
-same for any number of processes, all generators stay in step, and a checkpoint keeps one state for all of them.
+Every process draws the numbers for the whole batch and uses its own slice of them. So the numbers are the same for any
+number of processes, all random generators stay in step, and a checkpoint needs only one generator state.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class BatchSlice:
-    """The samples from ``start`` to before ``stop`` of a batch of ``total``."""
+    """The samples from ``start`` up to, but without, ``stop`` of a batch of ``total`` samples."""
 
     start: int
     stop: int
@@ -22,11 +22,15 @@ class BatchSlice:
 
     @property
     def share(self) -> float:
-        """This process's part of the batch."""
+        """The share of the batch's samples that this process has."""
         return (self.stop - self.start) / self.total
 
     def of(self, count: int) -> "BatchSlice | None":
-        """The slice of a tensor that has ``count`` rows here, as many for each sample; None if that does not divide."""
+        """The slice of a tensor's first dimension, of which this process has ``count`` entries.
+
+        A tensor may have several entries for a sample, for example crops, but the same number for each sample. None if
+        ``count`` is not a multiple of the number of samples.
+        """
         each, rest = divmod(count, self.stop - self.start)
         return None if rest or not each else BatchSlice(each * self.start, each * self.stop, each * self.total)
 
@@ -35,13 +39,13 @@ _own: ContextVar[BatchSlice | None] = ContextVar("own", default=None)
 
 
 def own_slice() -> BatchSlice | None:
-    """The slice of this process while it trains on a batch with others; None otherwise."""
+    """The slice of this process while it trains together with others; None otherwise."""
     return _own.get()
 
 
 @contextmanager
 def using_slice(own: BatchSlice) -> Iterator[None]:
-    """Inside, this process has this slice of the whole batch."""
+    """Inside, ``own`` is the slice of this process."""
     token = _own.set(own)
     try:
         yield
@@ -50,7 +54,11 @@ def using_slice(own: BatchSlice) -> Iterator[None]:
 
 
 def draw(sample: Callable[[tuple[int, ...]], Tensor], shape: Sequence[int]) -> Tensor:
-    """Our slice of ``sample(shape)`` drawn for the whole batch; ``shape`` starts with the number of our samples."""
+    """Random numbers for the samples of this process, taken from those drawn for the whole batch.
+
+    ``sample`` draws a tensor of the shape it is given. ``shape`` is the wanted shape; its first number is how many
+    samples this process has, or a multiple of that.
+    """
     own = own_slice()
     here = None if own is None else own.of(shape[0])
     if here is None:

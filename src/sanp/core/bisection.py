@@ -1,4 +1,4 @@
-"""The one number, such as a threshold or a rate, at which something that falls with it has a wanted value."""
+"""Finds the number, such as a threshold or a rate, at which a falling function has a wanted value."""
 
 from collections.abc import Callable
 
@@ -17,12 +17,17 @@ def bisect(
     narrowest: float = 0.0,
     interpolate: bool = False,
 ) -> None:
-    """Adds numbers between ``low`` and ``high`` to ``tried``, with their values, until one of those is near enough.
+    """Tries numbers between ``low`` and ``high`` until the function's value at one of them is close to ``wanted``.
 
-    ``tried`` has both ends: the value at ``low`` is at least the wanted one, that at ``high`` at most; ``low`` may be
-    the larger number. It ends when a value is within ``close`` of the wanted one, ``steps`` numbers have been tried, or
-    the ends are neighbours or not more than ``narrowest`` apart. ``interpolate`` halves only every second time, and
-    else goes where a straight line between the ends has the wanted value.
+    ``value_at`` is the function. Its value falls from ``low`` to ``high``; ``low`` may be the larger number. ``tried``
+    maps each number tried to its value. At the start it must hold both ends: the value at ``low`` is at least
+    ``wanted``, the value at ``high`` at most. Every further number is added to it.
+
+    The search ends when a value is within ``close`` of ``wanted``, when ``tried`` holds ``steps`` numbers, when the
+    ends are no more than ``narrowest`` apart, or when no floating point number is left between them.
+
+    Each step halves the interval. With ``interpolate`` every second step, beginning with the first, instead tries the
+    point where a straight line between the ends has the wanted value.
     """
     halve = not interpolate
     while len(tried) < steps and min(abs(value - wanted) for value in tried.values()) > close:
@@ -37,12 +42,16 @@ def bisect(
 
 
 def nearest(tried: dict[float, float], wanted: float) -> float:
-    """The number whose value is nearest to the wanted one."""
+    """The number in ``tried`` whose value is nearest to ``wanted``."""
     return min(tried, key=lambda number: abs(tried[number] - wanted))
 
 
 def find_level(value_at: Function, wanted: float, low: float, high: float, steps: int = 40) -> float:
-    """The number between two at which a falling function comes nearest to a value; it may fall in steps."""
+    """The number between ``low`` and ``high`` at which a falling function comes nearest to ``wanted``.
+
+    ``value_at`` is the function. It may fall in steps. Its value at ``low`` is the larger one; ``low`` may be the
+    larger number. At most ``steps`` numbers are tried, both ends included.
+    """
     tried = {number: value_at(number) for number in (low, high)}
     bisect(value_at, wanted, tried, low, high, steps=steps, close=1e-4)
     return nearest(tried, wanted)

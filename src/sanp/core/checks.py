@@ -1,4 +1,4 @@
-"""Checks that many places share: settings and arguments of the kinds that are wanted."""
+"""Checks of settings and arguments: each raises an error that says what was given and what is wanted."""
 
 import math
 import os
@@ -12,23 +12,28 @@ from torch import nn
 
 from sanp.core.errors import SanpError, unknown_name
 
-_WORDS: dict[Any, str] = {
+KIND_WORDS: dict[Any, str] = {
     int: "a whole number",
-    float: "a finite number",
+    float: "a number",
     bool: "true or false",
     str: "text",
     type(None): "none",
 }
+"""the plain types that a setting may have, in the words of an error message"""
 
 
 def is_installed(package: str) -> bool:
-    """There is such a package; a folder that happens to have its name is none."""
+    """Whether a package is installed; a folder that only has its name does not count."""
     found = find_spec(package)
     return found is not None and found.origin is not None
 
 
 def check_fields(config: Any) -> None:
-    """Refuses a dataclass with a plain field whose value is not of the kind that its annotation says."""
+    """Raises an error if a field of a dataclass has a value that its annotation does not allow.
+
+    Checked are fields that are numbers, text, true or false, one of a few names (``Literal``), or such a thing or None.
+    A number must be finite.
+    """
     hints = get_type_hints(type(config))
     for field in fields(config):
         kind, value = hints[field.name], getattr(config, field.name)
@@ -36,26 +41,42 @@ def check_fields(config: Any) -> None:
             if value not in get_args(kind):
                 raise unknown_name(field.name, value, get_args(kind))
             continue
-        kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-        if set(kinds) <= _WORDS.keys() and not any(_is(value, each) for each in kinds):
-            wanted = " or ".join(_WORDS[each] for each in kinds)
+        allowed = members(kind)
+        if not set(allowed) <= KIND_WORDS.keys():
+            continue
+        fitting = [each for each in allowed if is_kind(value, each)]
+        if not fitting or (float in fitting and not math.isfinite(value)):
+            wanted = " or ".join("a finite number" if each is float else KIND_WORDS[each] for each in allowed)
             raise SanpError(f"{field.name} is {value!r}: give {wanted}")
 
 
-def _is(value: object, kind: Any) -> bool:
+def members(annotation: Any) -> tuple[Any, ...]:
+    """The types that an annotation allows: the members of a union, or the annotation itself."""
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def is_kind(value: object, kind: Any) -> bool:
+    """Whether a value is of the type ``kind``; a whole number counts as a float too, but a bool is no number."""
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, int | float) and not isinstance(value, bool)
     return type(value) is kind
 
 
 def check_kind(name: str, value: object, kind: Any, wanted: str) -> None:
-    """Refuses an argument that is not of a kind; a bool is no number."""
+    """Raises an error if an argument is not of a type; a bool does not count as a whole number.
+
+    ``name`` and ``value`` are those of the argument. ``kind`` is a type or a union of types, as ``isinstance`` takes
+    it. ``wanted`` says in words what to give instead.
+    """
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise SanpError(f"{name} is {value!r:.60}, a {type(value).__name__}: give {wanted}")
 
 
 def check_many(name: str, value: object, wanted: str) -> None:
-    """Refuses an argument that cannot be gone through."""
+    """Raises an error if an argument cannot be iterated.
+
+    ``name`` and ``value`` are those of the argument; ``wanted`` says in words what to give instead.
+    """
     try:
         iter(value)  # type: ignore[call-overload]
     except TypeError as error:
@@ -63,19 +84,19 @@ def check_many(name: str, value: object, wanted: str) -> None:
 
 
 def checked_path(path: object) -> Path:
-    """The path, if it is one."""
+    """The argument as a path; an error if it is neither text nor a path."""
     check_kind("the path", path, str | os.PathLike, "text or a pathlib.Path")
     return Path(path)  # type: ignore[arg-type]
 
 
 def check_network(network: object) -> None:
-    """Refuses what is no network."""
+    """Raises an error if the argument is not a ``torch.nn.Module``."""
     if not isinstance(network, nn.Module):
         raise SanpError(f"{network!r:.60} is a {type(network).__name__}: give a network, a torch.nn.Module")
 
 
 def require(extra: str, *packages: str) -> None:
-    """An error that says how to install the extra, if one of its packages is missing."""
+    """Raises an error that says how to install the extra ``extra`` of sanp if one of ``packages`` is missing."""
     missing = [package for package in packages if not is_installed(package)]
     if missing:
         raise SanpError(f"this needs {' and '.join(missing)}, not installed here: pip install 'sanp[{extra}]'")

@@ -1,4 +1,4 @@
-"""A copy of someone's network that shares nothing with it, also where PyTorch's own copying would leave a thread."""
+"""Deep-copies a network, including hooks and other functions whose closures refer to modules of the original."""
 
 import copy
 from types import CellType, FunctionType
@@ -14,10 +14,11 @@ HOOKS = "_forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks _
 
 
 def copy_of(net: nn.Module) -> nn.Module:
-    """A deep copy, also of a network that keeps tensors which were computed, as an old-style weight norm does.
+    """A deep copy of a network that shares nothing with the original.
 
-    Functions that a module holds, as hooks are, and that mean the original by a variable of theirs mean the copy
-    afterwards.
+    It also copies two things that ``copy.deepcopy`` does not: tensors that a module computed and kept, as the old
+    ``torch.nn.utils.weight_norm`` does, and functions that a module holds, such as hooks. If such a function's closure
+    refers to a module of the original, the copy's function refers to the copied module.
     """
     memo: dict[int, Any] = {}
     for module in net.modules():
@@ -25,21 +26,24 @@ def copy_of(net: nn.Module) -> nn.Module:
             if not tensor.is_leaf:
                 memo[id(tensor)] = tensor.detach().clone()
     try:
-        with torch.no_grad():  # else the parameters of a copied script are results of a computation
-            twin = copy.deepcopy(net, memo)
+        with torch.no_grad():  # otherwise the parameters of a copied ScriptModule are not leaf tensors
+            copied = copy.deepcopy(net, memo)
     except Exception as error:
         raise SanpError(f"{type(net).__name__} cannot be copied ({error}): build it anew and gate that") from error
-    for mine, given in zip(twin.parameters(), net.parameters(), strict=True):
+    for mine, given in zip(copied.parameters(), net.parameters(), strict=True):
         mine.requires_grad_(given.requires_grad)
-    instead = dict(zip(map(id, net.modules()), twin.modules(), strict=True))
-    for module in twin.modules():
+    instead = dict(zip(map(id, net.modules()), copied.modules(), strict=True))
+    for module in copied.modules():
         if not isinstance(module, torch.jit.ScriptModule):
             _rebind(module, instead)
-    return twin
+    return copied
 
 
 def is_tied(net: nn.Module) -> bool:
-    """Functions that its modules hold mean modules of it: a plain deep copy would still mean the original's."""
+    """Whether a function that the network's modules hold refers to a module of the network by its closure.
+
+    In a copy made by ``copy.deepcopy`` that function would still refer to the original.
+    """
     own = {id(module): module for module in net.modules()}
     scripts = (module for module in net.modules() if not isinstance(module, torch.jit.ScriptModule))
     return any(_tied(held, own) for module in scripts for held in _held(module))
@@ -50,28 +54,31 @@ def _held(module: nn.Module) -> list[dict[Any, Any]]:
 
 
 def _tied(held: dict[Any, Any], own: dict[int, nn.Module]) -> list[Any]:
-    """The keys of functions that mean one of these modules."""
+    """The keys of the functions in ``held`` whose closures refer to one of the modules in ``own``."""
     functions = {key: value for key, value in held.items() if isinstance(value, FunctionType)}
     return [key for key, value in functions.items() if any(id(part) in own for part in _variables(value))]
 
 
 def _rebind(module: nn.Module, instead: dict[int, nn.Module]) -> None:
-    """Lets a module's hooks and other functions mean the modules of the copy."""
+    """Makes a module's hooks and other functions refer to the modules of the copy.
+
+    ``instead`` maps the identity of an original module to its copy.
+    """
     for held in _held(module):
         for key in _tied(held, instead):
             held[key] = _with_variables(held[key], [instead.get(id(part), part) for part in _variables(held[key])])
 
 
 def _variables(function: FunctionType) -> list[Any]:
-    """What the function took from around it."""
+    """The values of the variables in a function's closure."""
     try:
         return [cell.cell_contents for cell in function.__closure__ or ()]
-    except ValueError:  # a variable without a value yet
+    except ValueError:  # a variable that has no value yet
         return []
 
 
 def _with_variables(function: FunctionType, variables: list[Any]) -> FunctionType:
     cells = tuple(map(CellType, variables))
-    twin = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
-    twin.__kwdefaults__ = function.__kwdefaults__
-    return twin
+    bound = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+    bound.__kwdefaults__ = function.__kwdefaults__
+    return bound

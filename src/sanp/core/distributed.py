@@ -1,6 +1,6 @@
-"""Several processes that train together, as torchrun starts them: who is who, and what they tell each other.
+"""Several processes that train together, started by torchrun: their ranks, and what they send each other.
 
-Without such a start there is one process: its rank is 0 of 1 and nothing is sent.
+Without torchrun there is one process: its rank is 0, the world size is 1, and nothing is sent.
 """
 
 import os
@@ -21,32 +21,33 @@ from torch import Tensor, nn
 from sanp.core.errors import SanpError
 
 PATIENCE = timedelta(minutes=30)
-"""how long a process waits for another before it takes that one for lost"""
+"""how long a process waits for another before it gives up"""
 _LOST = ("gloo", "connection", "peer", "timed out", "timeout", "socket", "store")
-"""words of which the errors of a broken connection have at least one"""
+"""an error message with one of these words means a broken connection"""
 
 
 _held: list[object] = []
-"""groups that were joined: if a wrapper of DistributedDataParallel is the last to let one go, PyTorch waits for the
-group's threads while it holds the lock that they need, and never ends"""
+"""process groups that this process has joined. Without this list a DistributedDataParallel wrapper may hold the last
+reference to a group. When it is deleted, PyTorch waits for the group's threads while it holds the lock that they need,
+and hangs."""
 
 
 def hold_group() -> None:
-    """Keeps the group that was just joined for as long as the process lives."""
+    """Keeps a reference to the current process group until the process ends."""
     _held.append(dist.group.WORLD)
 
 
 class RankLost(SanpError):
-    """Another process of the run ended or does not answer."""
+    """Another process of the run has ended or does not answer."""
 
 
 def rank() -> int:
-    """The number of this process; 0 writes, evaluates and prints."""
+    """The number of this process, from 0. Process 0 writes files and prints."""
     return dist.get_rank() if _started() else 0
 
 
 def world() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     return dist.get_world_size() if _started() else 1
 
 
@@ -56,7 +57,10 @@ def _started() -> bool:
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Joins the processes that torchrun started; alone, or where a group is there already, does nothing."""
+    """Inside, this process is in one group with the others that torchrun started.
+
+    Does nothing if there is only one process, or if a process group exists already.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "MASTER_ADDR" not in os.environ or _started():
         yield
         return
@@ -73,13 +77,14 @@ def joined() -> Iterator[None]:
 
 
 class _Told:
-    """SIGTERM, which torchrun sends to the others as soon as one process ended: words instead of a silent end."""
+    """Turns SIGTERM into an error with a message; torchrun sends it to all processes as soon as one has ended."""
 
     def __enter__(self) -> None:
         self._set(self._say)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._set(signal.SIG_DFL if kind is None else signal.SIG_IGN)  # on its way out, with something to say
+        # After an error, SIGTERM is ignored, so that the process lives until it has printed that error.
+        self._set(signal.SIG_DFL if kind is None else signal.SIG_IGN)
 
     @staticmethod
     def _set(handler: Any) -> None:
@@ -88,7 +93,7 @@ class _Told:
 
     @staticmethod
     def _say(number: int, frame: FrameType | None) -> None:
-        if sys.exc_info()[0] is None:  # else another error is on its way already
+        if sys.exc_info()[0] is None:  # otherwise another error is being handled already
             raise RankLost(
                 "told to end (SIGTERM), as torchrun does when another process of the run ended: "
                 "go on with sanp train --resume"
@@ -97,18 +102,18 @@ class _Told:
 
 @contextmanager
 def explained(what_to_do: str) -> Iterator[None]:
-    """A broken connection inside is an error that says what to do."""
+    """Inside, an error of a broken connection becomes a :class:`RankLost` that ends with ``what_to_do``."""
     try:
         yield
     except RuntimeError as error:
-        text = re.sub(r"\[/\S*\] ", "", " ".join(str(error).split()))  # without the place in PyTorch's source
+        text = re.sub(r"\[/\S*\] ", "", " ".join(str(error).split()))  # removes the line of PyTorch's source
         if world() == 1 or not any(word in text.lower() for word in _LOST):
             raise
         raise RankLost(f"another process of this run ended or does not answer ({text[:80]}): {what_to_do}") from error
 
 
 def sum_over_ranks(tensor: Tensor) -> Tensor:
-    """The sum of the processes' tensors, on each; its gradient is the sum of theirs."""
+    """The sum of the tensors of all processes, the same on each process; gradients are summed likewise."""
     total: Tensor = _Sum.apply(tensor)  # type: ignore[no-untyped-call]
     return total
 
@@ -131,25 +136,29 @@ def _summed(tensor: Tensor) -> Tensor:
 
 
 def weighted_mean(values: list[float], weight: float) -> list[float]:
-    """Means over the processes of what each gives with its weight; the weights sum to 1."""
+    """Weighted means over all processes, the same on each process.
+
+    Every process passes the same number of ``values`` in the same order, and its own ``weight``. The weights of all
+    processes add up to 1.
+    """
     mine = torch.tensor(values, dtype=torch.float64) * weight
     return [float(value) for value in _summed(mine)]
 
 
 def any_rank(flag: bool) -> bool:
-    """Whether it is true of any process."""
+    """Whether ``flag`` is true on any process."""
     return bool(_summed(torch.tensor(int(flag))) > 0)
 
 
 def counts(own: int) -> list[int]:
-    """Every process's number, in their order."""
+    """The numbers ``own`` of all processes, by rank."""
     places = torch.zeros(world(), dtype=torch.int64)
     places[rank()] = own
     return [int(count) for count in _summed(places)]
 
 
 def texts(own: str) -> list[str]:
-    """Every process's text, in their order."""
+    """The texts ``own`` of all processes, by rank."""
     written = own.encode()
     lengths = counts(len(written))
     table = torch.zeros(world(), max(lengths), dtype=torch.int64)
@@ -159,14 +168,14 @@ def texts(own: str) -> list[str]:
 
 
 def barrier() -> None:
-    """Waits for the others."""
+    """Waits until every process has called this."""
     if world() > 1:
         dist.barrier()
 
 
 @contextmanager
 def first_on_its_machine_first() -> Iterator[None]:
-    """Inside, one process of every machine goes before the others, so that they find what it fetched."""
+    """Inside, one process of each machine runs first and the others wait, so that they find what it downloaded."""
     later = world() > 1 and os.environ.get("LOCAL_RANK", "0") != "0"
     if later:
         barrier()
@@ -178,7 +187,7 @@ def first_on_its_machine_first() -> Iterator[None]:
 
 
 def by_first(work: Callable[[], None]) -> None:
-    """Lets the first process do something while the others wait; an error it meets there is raised on all."""
+    """Calls ``work`` on process 0 while the others wait; if it raises a SanpError, all processes raise it."""
     if world() == 1:
         work()
         return
@@ -194,7 +203,7 @@ def by_first(work: Callable[[], None]) -> None:
 
 @torch.no_grad()
 def same_everywhere(net: nn.Module) -> None:
-    """Gives every process the network of the first: rounding may differ between machines."""
+    """Copies the network's tensors from process 0 to all others, since rounding may differ between machines."""
     if world() > 1:
         for tensor in net.state_dict(keep_vars=True).values():
             whole = tensor.detach().contiguous()

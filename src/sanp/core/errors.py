@@ -1,11 +1,11 @@
-"""The errors that a user can cause: each says what was given, what is wanted and what to do."""
+"""Errors that a user can cause; each message says what was given, what is wanted and what to do."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class SanpError(ValueError):
-    """Something given to sanp cannot be used; the message says what to do about it."""
+    """sanp cannot use what it was given; the message says what to do about it."""
 
 
 class SlowWarning(UserWarning):
@@ -13,11 +13,15 @@ class SlowWarning(UserWarning):
 
 
 class Stopped(SanpError):
-    """A run was asked to stop, and has kept where it stands."""
+    """A run was asked to stop, and has saved its state so that it can be resumed."""
 
 
 def unknown_name(kind: str, given: object, known: Iterable[str]) -> SanpError:
-    """An error for a name that is not in a table, with the nearest names that are."""
+    """The error for an unknown name; it suggests the most similar names among the known ones.
+
+    ``kind`` says what the name is of ("backbone"), ``given`` is the unknown name, ``known`` are the names to choose
+    from.
+    """
     names = sorted(known)
     near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""A network as a module: its mode, its device, what wraps it, and calling it with any kind of input."""
+"""Helpers for any network: its mode, its device, its wrappers, and calling it with any kind of example input."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,20 +10,26 @@ from torch.utils._pytree import tree_leaves
 
 
 def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An example as arguments and keywords: a tuple is its arguments, a dict its keywords, all else its one input."""
+    """The positional and the keyword arguments that an example input stands for.
+
+    A tuple holds positional arguments, a dict keyword arguments, and anything else is the only argument.
+    """
     if isinstance(example, tuple):
         return example, {}
     return ((), example) if isinstance(example, dict) else ((example,), {})
 
 
 def call_with(network: Callable[..., Any], example: Any) -> Any:
-    """Calls the network with an example."""
+    """Calls the network with an example input, as :func:`as_arguments` reads it."""
     args, kwargs = as_arguments(example)
     return network(*args, **kwargs)
 
 
 def tensors_in(tree: Any, depth: int = 3) -> list[Tensor]:
-    """The tensors of a structure in order; objects with attributes, as dataclasses are, are looked into."""
+    """All tensors in a structure of lists, tuples and dicts, in order.
+
+    Attributes of other objects, such as dataclasses, are searched too, ``depth`` levels deep.
+    """
     found: list[Tensor] = []
     for leaf in tree_leaves(tree):
         if isinstance(leaf, Tensor):
@@ -35,7 +41,7 @@ def tensors_in(tree: Any, depth: int = 3) -> list[Tensor]:
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, each module's own mode back afterwards."""
+    """Inside, the network is in evaluation mode; afterwards every module has the mode it had before."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
@@ -46,7 +52,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def unwrapped(network: nn.Module) -> nn.Module:
-    """What a wrapper for data-parallel training or compilation wraps; anything else as it is."""
+    """The network inside wrappers for data-parallel training or ``torch.compile``; any other network as it is."""
     while True:
         if isinstance(network, nn.parallel.DistributedDataParallel | nn.DataParallel):
             network = network.module
@@ -57,6 +63,6 @@ def unwrapped(network: nn.Module) -> nn.Module:
 
 
 def device_of(net: nn.Module) -> torch.device:
-    """Where the network's parameters are."""
+    """The device of the network's first parameter; the CPU if it has no parameters."""
     parameter = next(net.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device

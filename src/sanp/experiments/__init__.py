@@ -1,1 +1,1 @@
-"""Whole runs: recipes, run folders, comparisons, results lines; imports every room above."""
+"""Whole runs: recipes, run folders, comparisons and results; uses all of sanp but report, cli, testing, lightning."""

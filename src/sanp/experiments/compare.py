@@ -1,9 +1,10 @@
-"""A comparison: several methods from one dense network, the same epochs each, in one folder that can be gone on with.
+"""A comparison: several methods start from one dense network and train for the same number of epochs, in one folder.
 
-A comparison recipe is a recipe with ``methods = [...]``, or with a ``[[row]]`` table of settings for each row, or both:
+A comparison recipe is a recipe with ``methods = [...]``, or with a ``[[row]]`` table of settings for each row, or both.
+The folder can be resumed. It holds:
 
 dense-.../     the dense network of each backbone and data set, trained once
-ROW/           one run folder a row; a finished one is not trained again
+ROW/           a run folder for each row; finished runs are not trained again
 table.md, table.csv, table.tex
 """
 
@@ -23,37 +24,42 @@ from sanp.experiments.timing import time_runs
 from sanp.training.stage import Progress
 
 Tell = Callable[[str], None]
-"""Takes a line to show: which row was begun, finished or found finished."""
+"""Shows a line to the user: which row was begun or finished, or was finished before."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be carried out."""
+    """A run: a recipe, and the folder to run it in."""
 
     recipe: Recipe
     folder: Path
 
     @property
     def finished(self) -> bool:
-        """Everything of it is written."""
+        """Whether the run is finished."""
         return is_finished(self.folder)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The dense networks first, then the rows that start from them."""
+    """The runs of a comparison."""
 
     dense: tuple[Job, ...]
+    """the runs that train the dense networks"""
     rows: tuple[Job, ...]
+    """the runs of the rows, which start from the dense networks"""
 
 
 def read_plan(path: Path, folder: Path) -> Plan:
-    """What a comparison recipe asks for, in the folder that is to hold it."""
+    """The plan of the comparison recipe in the file ``path``; its runs will be in ``folder``."""
     return make_plan(read_recipe(path), folder, str(path))
 
 
 def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparison") -> Plan:
-    """As :func:`read_plan`, from plain values."""
+    """The plan of a comparison recipe given as plain values; its runs will be in ``folder``.
+
+    ``where`` names the recipe in error messages.
+    """
     common = {name: value for name, value in settings.items() if name not in ("methods", "row")}
     methods, rows = settings.get("methods", []), settings.get("row", [])
     if not isinstance(methods, list) or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -78,13 +84,13 @@ def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparis
 
 
 def _row_settings(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """The common settings with the row's own on top; of the methods' common sections a row takes its own method's."""
+    """The common settings and the row's own, which win; sections of other methods than the row's are left out."""
     others = other_methods({**common, **row}.get("method", Recipe.method))
     return merge({name: value for name, value in common.items() if name not in others}, row)
 
 
 def dense_recipe(recipe: Recipe) -> Recipe:
-    """The run that trains a row's dense network: all that matters for it, nothing of the pruning."""
+    """The recipe that trains the dense network of a row: the row's settings without those of pruning."""
     plain = Recipe()
     fit = replace(plain.fit, **{name: getattr(recipe.fit, name) for name in _PRETRAINING})
     return replace(
@@ -106,7 +112,7 @@ _PRETRAINING = (
 
 
 def _check_epochs(recipes: list[Recipe], where: str) -> None:
-    """Rows that start from the same dense network must train as long."""
+    """Raises an error if rows that start from the same dense network train for different numbers of epochs."""
     seen: dict[Any, tuple[str, int]] = {}
     for recipe in recipes:
         key = recipe.pretrained or dense_recipe(recipe)
@@ -142,10 +148,11 @@ def compare(
     tell: Tell = lambda line: None,
     watch: Callable[[Progress], None] | None = None,
 ) -> list[Row]:
-    """Carries out what is not finished, ``workers`` runs at a time, and writes the table; gives its rows.
+    """Carries out the runs of a plan that are not finished, writes the tables into ``folder`` and returns their rows.
 
-    ``watch`` sees every step where there is one worker. A run that fails leaves the others going; then it is an error.
-    ``timed`` measures seconds per image, where the engine can run a network, after everything is trained.
+    ``workers`` runs train at the same time; if one fails, the others go on and an error is raised at the end. ``timed``
+    also measures seconds per image with the engine, after all runs have ended. ``tell`` is called with lines to show.
+    ``watch`` is called after every step, but only with one worker.
     """
     if workers < 1:
         raise SanpError(f"workers {workers}: give at least 1")
@@ -185,12 +192,12 @@ def _carry_out(jobs: tuple[Job, ...], workers: int, tell: Tell, watch: Callable[
 
 
 def _with_threads(job: Job, threads: int) -> Job:
-    """Runs side by side share the processor, unless the recipe says how many threads a run has."""
+    """The job with this number of threads, unless its recipe sets one: parallel runs share the processor."""
     return replace(job, recipe=replace(job.recipe, threads=job.recipe.threads or threads))
 
 
 def carry_out(job: Job, watch: Callable[[Progress], None] | None = None) -> None:
-    """Trains one run, from where it stands."""
+    """Trains one run, or resumes it; ``watch`` is called after every step."""
     resume = (job.folder / CONFIG).is_file()
     if resume:
         _check_same(job)
@@ -198,7 +205,7 @@ def carry_out(job: Job, watch: Callable[[Progress], None] | None = None) -> None
 
 
 def _check_same(job: Job) -> None:
-    """A folder that holds a run of other settings is not gone on with."""
+    """Raises an error if the folder holds a run with other settings."""
     before = read_run(job.folder)
     if replace(before, threads=None) != replace(job.recipe, threads=None):
         raise SanpError(

@@ -1,4 +1,4 @@
-"""Tables in documents, between two markers."""
+"""Puts tables into Markdown documents, between two markers."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +8,7 @@ from sanp.core.errors import SanpError
 
 
 def study_table(lines: Iterable[dict[str, Any]]) -> str:
-    """A Markdown table of results lines: what was set, and what came of it."""
+    """A Markdown table of results lines: accuracy before and after pruning, share of the FLOPs, and budget."""
     head = "| | accuracy before | accuracy after | cost | budget | channels pruned for some images |"
     rows = [
         head,
@@ -22,7 +22,7 @@ def study_table(lines: Iterable[dict[str, Any]]) -> str:
 
 
 def filled(text: str, marker: str, table: str) -> str:
-    """A document with the table between its two markers."""
+    """The document ``text`` with ``table`` between its lines ``<!-- marker -->`` and ``<!-- end of marker -->``."""
     start, end = f"<!-- {marker} -->", f"<!-- end of {marker} -->"
     before, found, rest = text.partition(start)
     _, ended, after = rest.partition(end)
@@ -32,5 +32,5 @@ def filled(text: str, marker: str, table: str) -> str:
 
 
 def fill(path: Path, marker: str, table: str) -> None:
-    """Puts a table into a document, between the markers of its name."""
+    """Puts ``table`` into the file ``path``, as :func:`filled` does."""
     path.write_text(filled(path.read_text(encoding="utf-8"), marker, table), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a run's network takes and gives: image size, normalisation, names of the classes; kept beside it as JSON."""
+"""inputs.json in a run folder: the image size, normalisation and class names that the network was trained with."""
 
 import json
 import math
@@ -20,17 +20,20 @@ FILE = "inputs.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """From pixels to the network, and from its answer to a name."""
+    """What is needed to turn pixels into the network's input, and its output into a class name."""
 
     image_size: int
-    """side of the square images"""
+    """side of the square images in pixels"""
     mean: tuple[float, ...]
+    """of each channel, for pixels from 0 to 1"""
     std: tuple[float, ...]
+    """standard deviation of each channel, for pixels from 0 to 1"""
     classes: tuple[str, ...]
+    """names of the classes, in the order of the network's outputs"""
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return len(self.classes)
 
     def __post_init__(self) -> None:
@@ -40,18 +43,18 @@ class Inputs:
             raise SanpError("size, mean, std or classes make no sense")
 
     def normalise(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
-        """Pixels (N, C, H, W) from 0 to 255 as the network was trained on them."""
+        """The network's input for pixels (N, C, H, W) from 0 to 255: normalised as in training."""
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return (torch.as_tensor(pixels).float() / 255 - mean) / std
 
 
 def inputs_of(dataset: data.Dataset) -> Inputs:
-    """What a data set's images need."""
+    """The inputs of a data set."""
     return Inputs(image_size=dataset.image_size, mean=dataset.mean, std=dataset.std, classes=dataset.classes)
 
 
 def read_inputs(folder: Path) -> Inputs:
-    """A run's inputs; the first time from its data set, afterwards from the file that this leaves in the folder."""
+    """The inputs of a run: from inputs.json in its folder, or else from its data set; then the file is written."""
     path = folder / FILE
     if path.is_file():
         try:
@@ -70,7 +73,7 @@ def read_inputs(folder: Path) -> Inputs:
 
 
 def keep_inputs(folder: Path, found: Inputs) -> None:
-    """Leaves the inputs in the run folder; one that cannot be written to is left as it is."""
+    """Writes inputs.json into a run folder; does nothing if the folder cannot be written."""
     text = json.dumps(asdict(found), indent=1)
 
     def write(path: str) -> None:

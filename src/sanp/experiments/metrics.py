@@ -1,4 +1,7 @@
-"""metrics.jsonl: a line an epoch, the same whether or not the run was interrupted; and TensorBoard events."""
+"""How a run went: metrics.jsonl with a line for each epoch, TensorBoard events, and seconds.txt with the time.
+
+metrics.jsonl is the same whether or not the run was interrupted.
+"""
 
 import json
 import math
@@ -19,7 +22,11 @@ NAME = "metrics.jsonl"
 
 
 class ProgressLog:
-    """Writes down how training goes; what an interrupted run wrote after ``state`` was saved is written anew."""
+    """Writes metrics.jsonl and TensorBoard events into ``folder``.
+
+    ``state`` is a saved state, or empty at the start of a run; lines that an interrupted run wrote after it was saved
+    are removed and written again. With ``silent`` nothing is written, since another process of the run writes.
+    """
 
     def __init__(self, folder: Path, state: dict[str, Any], *, silent: bool = False) -> None:
         self.path = folder / NAME
@@ -30,20 +37,20 @@ class ProgressLog:
         self._board: Any = None
         self._folder = folder
         self._silent = silent
-        """writes nothing: another process of the run does"""
+        """writes nothing, since another process of the run does"""
 
     def state(self) -> dict[str, Any]:
-        """How many epochs are written, and the sums of the one that is running."""
+        """The state that a checkpoint keeps: the number of lines, and the sums of the present epoch."""
         return {"lines": self.lines, "steps": self._steps, "loss": self._loss, "right": self._right}
 
     def open(self) -> None:
-        """Takes away the lines of epochs that will be run again."""
+        """Prepares the files: removes the lines of epochs that will be run again."""
         if self._silent:
             return
         kept = _lines(self.path)[: self.lines] if self.lines else []
         if len(kept) < self.lines:
             raise SanpError(f"{self.path} has {len(kept)} lines, but {self.lines} epochs are done: start the run anew")
-        # Not in place: a kill between emptying the file and filling it would lose the lines of every epoch.
+        # Not in place: if the process were killed between emptying and filling the file, all lines would be lost.
         write_atomically(self.path, lambda path: Path(path).write_text("".join(kept), encoding="utf-8"))
         if is_installed("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter  # an extra
@@ -60,13 +67,13 @@ class ProgressLog:
             self._board.close()
 
     def step(self, progress: Progress) -> None:
-        """Adds a step to the epoch's means."""
+        """Adds a step to the means of the present epoch."""
         self._loss += progress.loss
         self._right += progress.accuracy or 0.0
         self._steps += 1
 
     def epoch(self, progress: Progress, test: Report | None) -> None:
-        """Writes the line of an epoch that is over."""
+        """Writes the line of an epoch that is over; ``test`` is its evaluation on the test set, if there was one."""
         line = {
             "stage": progress.stage,
             "epoch": progress.epoch,
@@ -83,7 +90,7 @@ class ProgressLog:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
                 file.flush()
-                os.fsync(file.fileno())  # before the state that counts this line
+                os.fsync(file.fileno())  # before the state with this line count is saved
         except OSError as error:
             raise _cannot_write(self.path, error) from error
         for name, value in line.items():
@@ -94,7 +101,7 @@ class ProgressLog:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl, an epoch each; a run that has not begun has none."""
+    """The lines of metrics.jsonl in a run folder, one for each epoch; none if the run has not begun."""
     path = folder / NAME
     found: list[dict[str, Any]] = []
     for number, text in enumerate(_lines(path) if path.exists() else [], 1):
@@ -136,7 +143,11 @@ FILE = "seconds.txt"
 
 
 class Stopwatch:
-    """Watches a run; what a kill threw away since the last epoch is not counted, for it is done again."""
+    """Measures the time of a run, over all its interruptions, and writes it to seconds.txt after each epoch.
+
+    Time after the last full epoch of a killed process is not counted, since that work is done again. Steps are passed
+    on to ``watch``.
+    """
 
     def __init__(self, folder: Path, watch: Callable[[Progress], None] | None = None) -> None:
         self.folder, self.watch = folder, watch
@@ -144,7 +155,7 @@ class Stopwatch:
         self._began = monotonic()
 
     def __call__(self, progress: Progress) -> None:
-        """Takes a step of the run."""
+        """Call this after each step of the run."""
         if progress.epoch_over:
             self._keep()
         if self.watch is not None:
@@ -169,7 +180,7 @@ class Stopwatch:
 
 
 def seconds_of(folder: Path) -> float:
-    """The seconds that a run took so far; 0 where nobody counted."""
+    """The seconds that a run has taken so far, from its seconds.txt; 0 if there is none."""
     path = folder / FILE
     if not path.is_file():
         return 0.0

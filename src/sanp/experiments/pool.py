@@ -1,6 +1,6 @@
-"""Work that is done side by side: in processes of this machine, or on Ray where that is installed.
+"""Does work in parallel: in processes on this machine, or on Ray if that is installed.
 
-Ray (the extra ``ray``) takes the cluster that RAY_ADDRESS names, or starts one on this machine; the machines of a
+Ray (the extra ``ray``) uses the cluster that RAY_ADDRESS names, or starts one on this machine. The machines of a
 cluster must share the folder that the work is done in.
 """
 
@@ -13,11 +13,11 @@ from sanp.core.checks import is_installed
 
 Item = TypeVar("Item")
 Ended = tuple[Item, BaseException | None]
-"""An item whose work has ended, and the error that ended it, if one did."""
+"""An item whose work has ended, and the error if it failed."""
 
 
 def side_by_side(work: Callable[[Item], object], items: Sequence[Item], workers: int) -> Iterator[Ended[Item]]:
-    """Does the work of each item, ``workers`` at a time; gives the items as they end."""
+    """Calls ``work`` with each item, ``workers`` of them at a time; yields the items as they end, in any order."""
     return (_on_ray if is_installed("ray") else _in_processes)(work, items, workers)
 
 
@@ -35,7 +35,7 @@ def _on_ray(work: Callable[[Item], object], items: Sequence[Item], workers: int)
     if own:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
-        # A crash is the user's to see, not to be tried again; the number of workers is the only limit.
+        # A crash is reported and not tried again; only the number of workers limits how many run at a time.
         task = ray.remote(num_cpus=0, max_retries=0)(work)
         left = list(reversed(items))
         running: dict[object, Item] = {}

@@ -1,4 +1,4 @@
-"""A recipe: everything that makes a run, as one TOML file; the presets are what the two ways of training differ in."""
+"""A recipe: all settings of a run, as one TOML file; and the presets, sets of settings to start from."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from sanp.training.config import FitConfig
 from sanp.training.controller import ControllerConfig
 
 FORMAT = 1
-"""the version of what stands in a recipe, which a file may give as ``format``"""
+"""version of the recipe format; a file may name it as ``format``"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,39 +26,39 @@ class Recipe:
     """All settings of a run."""
 
     data: str = "digits"
-    """digits, cifar10, cifar100 or imagefolder:PATH"""
+    """data set: digits, cifar10, cifar100 or imagefolder:PATH"""
     backbone: str = "m_cifarnet"
-    """m_cifarnet, vgg19 or resnet18"""
+    """network: m_cifarnet, vgg19 or resnet18"""
     method: str = "sanp"
-    """the pruning method"""
+    """name of the pruning method; dense prunes nothing"""
     budget: str = "35%"
-    """computation to keep: a share (35%) or multiply-adds (60M)"""
+    """computation to keep: a share of the dense FLOPs (35%) or a count of multiply-adds (60M)"""
     preset: Literal["quick", "paper"] = "quick"
-    """quick reaches the budget in few epochs; paper follows the text to the letter"""
+    """settings to start from; quick: reaches the budget in few epochs, paper: as the text of the paper says"""
     seed: int = 0
-    """same seed, same result"""
+    """seed of the random numbers; the same seed gives the same result"""
     batch_size: int = 128
-    """images in a training step"""
+    """images in a training step, all processes together"""
     image_size: int = 32
-    """side of the images, for data that can be resized"""
+    """side of the images in pixels, for data sets that can be resized"""
     limit: int | None = None
-    """train on so many images only"""
+    """number of training images to use; none: all"""
     pretrained: str | None = None
-    """start from the dense network in this file, or of this name in the package, instead of pretraining"""
+    """dense network to start from instead of pretraining: a file, or the name of a network in the package"""
     threads: int | None = None
-    """processor threads; all if not given"""
+    """number of processor threads; none: as many as PyTorch chooses"""
     test_every: int = 1
-    """epochs between two evaluations on the test set; 0 for the end only"""
+    """epochs between two evaluations on the test set; 0: only at the end"""
     spm: SPMConfig = field(default_factory=SPMConfig)
     """the Saliency-and-Pruning Modules"""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     """the cost loss"""
     controller: ControllerConfig = field(default_factory=ControllerConfig)
-    """the weight of the cost loss"""
+    """λ, the weight of the cost loss"""
     fit: FitConfig = field(default_factory=FitConfig)
-    """the three stages"""
+    """the stages of training"""
     method_config: Any = field(default=None, metadata=OWN_SECTION)
-    """the method's own settings, in the section of its name; its defaults if none"""
+    """the method's own settings; in a file they are the section with the method's name"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -80,35 +80,35 @@ class Recipe:
             raise SanpError(f"test_every {self.test_every}: give 0 or more")
 
     def pruning(self) -> Method:
-        """The method with its own settings."""
+        """The pruning method with its own settings."""
         return method_named(self.method, self.method_config)
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings of the run as plain values."""
+        """All settings as plain values, nested by section."""
         values = asdict(self)
         own = values.pop("method_config")
         return values if own is None else {**values, self.method: own}
 
     def as_toml(self) -> str:
-        """The recipe as a file holds it."""
+        """The recipe as the text of a TOML file."""
         own = "" if self.method_config is None else f"\n[{self.method}]\n{to_toml(self.method_config)}"
         return f"format = {FORMAT}\n{to_toml(self)}{own}"
 
 
 def sections() -> dict[str, type]:
-    """The sections that a recipe may have: name to the class of its settings; a method's section has its name."""
+    """The sections that a recipe may have, by name, with the classes of their settings; methods have sections too."""
     common = {name: kind for name, kind in kinds(Recipe).items() if isinstance(kind, type) and is_dataclass(kind)}
     return {**common, **{name: config for name in METHODS if (config := config_of(name)) is not None}}
 
 
 def other_methods(method: object) -> list[str]:
-    """The sections that are settings of other methods than this."""
+    """The names of the sections of all methods except ``method``."""
     return [name for name in METHODS if config_of(name) is not None and name != method]
 
 
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {},
-    # PAPER 4.1.2: what the text gives; momentum, weight decay and the numbers of epochs it does not give.
+    # PAPER 4.1.2 and 3.3; the text gives no values for momentum, weight decay and the numbers of epochs.
     "paper": {
         "batch_size": 256,
         "spm": {"bias": "none", "start": 1.0, "standardize": False, "noise": 1.0, "soft_share": 0.5, "most": "none"},
@@ -135,7 +135,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recipe:
-    """A recipe from plain values on top of those of its preset."""
+    """A recipe from plain values, nested by section; settings that are not given are those of the preset.
+
+    ``where`` names the recipe in error messages.
+    """
     version, preset = settings.get("format", FORMAT), settings.get("preset", "quick")
     if version != FORMAT:
         raise SanpError(f"{where} has format {version!r}, this sanp reads {FORMAT}: use the sanp that wrote it")
@@ -161,7 +164,7 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The settings in a recipe file."""
+    """The settings in the recipe file ``path``, as plain values."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -171,7 +174,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Both settings, ``above`` winning; sections are merged, not replaced."""
+    """The settings of both; those in ``above`` win. Sections are merged, not replaced."""
     merged = dict(below)
     for name, value in above.items():
         old = merged.get(name)

@@ -1,4 +1,4 @@
-"""Results as data: a published number is a JSON line with its config, seed, versions and commit."""
+"""Results files: each line is the JSON of one run with its numbers, config, seed, versions and commit."""
 
 import json
 import platform
@@ -15,7 +15,10 @@ from sanp.experiments.run_folder import read_report, read_run
 
 
 def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
-    """What a finished run says, and all that is needed to make it say so again."""
+    """The results line of the finished run in ``folder``: its numbers, and all that is needed to repeat it.
+
+    ``name`` is the name of the run in tables; ``seconds`` is how long it took.
+    """
     recipe, report = read_run(folder), read_report(folder)
     layers = report["layers"]
     deeper = layers[len(layers) // 2 :]
@@ -42,19 +45,19 @@ def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
 
 
 def _within(pretrained: str | None) -> str | None:
-    """A dense network's run folder and file, without the place on one machine that they stand in."""
+    """The path of a dense network, shortened to its run folder and file, so that it holds no path of this machine."""
     return None if pretrained is None else Path(*Path(pretrained).parts[-2:]).as_posix()
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
-    """Adds a line to a results file."""
+    """Adds a line to the results file ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a results file; none if there is no file yet."""
+    """The lines of the results file ``path``; none if the file does not exist."""
     if not path.exists():
         return
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -65,7 +68,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def commit() -> str | None:
-    """The commit of the code that is running, with a + if it was changed since; None outside a repository."""
+    """The git commit of the running code, with a + if the code has changed since; None outside a repository."""
     here = Path(__file__).parent
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)

@@ -1,11 +1,11 @@
-"""A run: one recipe carried out in a folder that holds all of it, and that can be gone on with after any interruption.
+"""A run: carries out one recipe in a folder, and can be resumed after any interruption. The folder holds:
 
-config.toml         everything needed to run it again
-metrics.jsonl       a line an epoch
+config.toml         the recipe, with all settings
+metrics.jsonl       a line for each epoch
 dense.safetensors   the network before pruning
-model.safetensors   the pruned network
-report.json         what evaluation found: ``dense``, and the fields of Report
-state/              where training stands; gone when the run is finished
+report.json         the evaluation of the pruned network, and of the dense one under ``dense``
+model.safetensors   the pruned network, written last
+state/              the state of training, removed when the run is finished
 """
 
 import copy
@@ -51,11 +51,12 @@ from sanp.training.stage import Progress, Stage, Stages, drive
 from sanp.training.task import Task, set_dropout
 
 Watch = Callable[[Progress], None]
+"""Is called after every training step."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run came to."""
+    """A finished run: its folder, and the evaluation of the dense and of the pruned network."""
 
     folder: Path
     dense: Report
@@ -63,9 +64,10 @@ class Finished:
 
 
 def train(recipe: Recipe, folder: Path, *, watch: Watch | None = None, resume: bool = False) -> Finished:
-    """Carries out a recipe in a folder: pretrain (or load), prune, evaluate, write everything down.
+    """Carries out a recipe in ``folder``: pretrains or loads the network, prunes it, evaluates it, writes all files.
 
-    Where torchrun started several processes, each calls this; the first one writes.
+    ``watch`` is called after every step. ``resume`` goes on with the run that is in the folder. If torchrun started
+    several processes, each must call this; process 0 writes.
     """
     with ExitStack() as held, distributed.explained(f"go on with sanp train --resume {folder}"):
         by_first(lambda: prepare(recipe, folder, resume))
@@ -75,7 +77,7 @@ def train(recipe: Recipe, folder: Path, *, watch: Watch | None = None, resume: b
 
 
 def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
-    """Makes the folder and writes the config, or checks that the folder holds a run that can be gone on with."""
+    """Makes the folder and writes config.toml; with ``resume``, only checks that the folder holds a run."""
     config = folder / CONFIG
     if resume:
         if not config.is_file():
@@ -83,12 +85,12 @@ def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
         return
     if config.exists():
         raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
-    shutil.rmtree(folder / "state", ignore_errors=True)  # of a run whose config is gone: it says nothing of this one
+    shutil.rmtree(folder / "state", ignore_errors=True)  # left over from a run whose config.toml was removed
     write_atomically(config, lambda path: _write_text(path, recipe.as_toml()))
 
 
 def _check_sight(folder: Path) -> None:
-    """Processes on several machines must share the folder: all of them read it when a run is gone on with."""
+    """Raises an error if a process does not see the folder; all processes read it when they resume a run."""
     blind = distributed.texts("" if (folder / CONFIG).is_file() else str(distributed.rank()))
     if any(blind):
         raise SanpError(
@@ -137,7 +139,7 @@ class _Run:
         )
 
     def carry_out(self) -> Finished:
-        """All stages, then evaluation."""
+        """Runs all stages, evaluates the pruned network and writes the results."""
         self.recipe.pruning().check(self.net, self.task)
         _draw_once(self.net, self.task)
         pruned = self._drive(self._stages())
@@ -148,14 +150,14 @@ class _Run:
         return Finished(self.folder, self.dense, report)
 
     def _write(self, pruned: nn.Module, dense: Report, report: Report) -> None:
-        """The results; the network last, for its presence marks a finished run."""
+        """Writes the results; the network is written last, since its presence marks a finished run."""
         before = {"accuracy": dense.accuracy, "flops": dense.flops}
         write_report(self.folder, {"format": FORMAT, **report.as_dict(), "dense": before})
         save(pruned, self.folder / MODEL)
         self.saved.clear()
 
     def _stages(self) -> Stages:
-        """Pretraining unless a network was given, then the method's own stages."""
+        """Pretraining, unless a pretrained network was given, then the stages of the method."""
         if self.recipe.pretrained is None and self.recipe.fit.pretrain_epochs:
             yield pretrain_stage(self.net, self.task)
         self.dense = evaluate(self.net, evaluation_batches(self.data))
@@ -164,7 +166,7 @@ class _Run:
         return pruned
 
     def _drive(self, stages: Stages) -> nn.Module:
-        """Runs the stages from where the run stands, saving after every epoch and when asked to stop."""
+        """Runs the stages from the saved position on; saves after every epoch and when asked to stop."""
         position = self.saved.position()
         log = ProgressLog(self.folder, position.log, silent=distributed.rank() > 0)
         with log, Interrupted() as interrupted:
@@ -198,13 +200,13 @@ class _Run:
         by_first(lambda: self.saved.write_end(stage, number))
 
     def _keep(self, stage: Stage, number: int, log: ProgressLog, progress: Progress) -> None:
-        """Writes down where the run stands, and at the end of an epoch what came of it."""
+        """Saves the state of the run, and at the end of an epoch writes its metrics."""
         if progress.epoch_over:
             log.epoch(progress, self._test(stage.net, progress))
         self.saved.write(stage, Position(number, log.state()))
 
     def _kept(self) -> str:
-        """What is left of a run that cannot go on as it is."""
+        """Says how to resume a run that failed, and from where."""
         start = f"where {self.saved.now} was saved" if self.saved.now.exists() else "at the start"
         return f"Change {self.folder / CONFIG}, then sanp train --resume {self.folder} goes on {start}"
 
@@ -212,12 +214,15 @@ class _Run:
         every = self.recipe.test_every
         if every == 0 or progress.epoch % every:
             return None
-        # A copy, for evaluation lays parameters out in its own way: training must not depend on whether it was tested.
+        # A copy, since evaluation changes the memory layout of parameters, and training must not depend on testing.
         return evaluate(copy.deepcopy(net), evaluation_batches(self.data))
 
 
 def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = None) -> Finished:
-    """Goes on with an interrupted run to its end."""
+    """Resumes the interrupted run in ``folder`` and runs it to its end.
+
+    ``watch`` is called after every step; ``threads`` replaces the number of threads in the recipe.
+    """
     recipe = read_run(folder)
     if is_finished(folder):
         raise SanpError(f"{folder} is finished: evaluate it with sanp eval {folder}")
@@ -225,9 +230,9 @@ def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = N
 
 
 def _draw_once(net: nn.Module, task: Task) -> None:
-    """Draws random numbers that are not used: runs have always drawn the SPMs' weights here as well.
+    """Draws random numbers for SPMs that are not used, as all earlier versions did at this point.
 
-    A seed, a published result or an interrupted run would come out otherwise without these draws.
+    Without these draws, the same seed would give other results than the published ones.
     """
     for layer in planned_cost(net, task.example()).gates.values():
         if layer.name == layer.path:

@@ -1,4 +1,4 @@
-"""A run folder: the names of its files, whether it is finished, and reading what is in it."""
+"""A run folder: the names of its files, whether its run is finished, and how to read them."""
 
 import json
 import math
@@ -19,20 +19,20 @@ CONFIG, REPORT, MODEL, DENSE = "config.toml", "report.json", "model.safetensors"
 
 
 FORMAT = 1
-"""of report.json; config.toml has the recipes' own"""
+"""version of report.json; config.toml has that of recipes"""
 
 
 NUMBERS = ("accuracy", "error", "flops", "dense_flops", "kept", "pruned", "overhead_flops")
-"""what every report.json holds as plain numbers"""
+"""fields of every report.json that are plain numbers"""
 
 
 def is_finished(folder: Path) -> bool:
-    """The run has come to its end: the pruned network is what it writes last."""
+    """Whether the run in ``folder`` is finished; the pruned network is the last file that a run writes."""
     return (folder / MODEL).is_file()
 
 
 def read_run(folder: Path) -> Recipe:
-    """The recipe of a run folder."""
+    """The recipe of the run in ``folder``."""
     config = folder / CONFIG
     if not config.is_file():
         raise SanpError(f"{folder} is not a run folder (no config.toml): give the folder that sanp train made")
@@ -40,21 +40,21 @@ def read_run(folder: Path) -> Recipe:
 
 
 class Shape(Protocol):
-    """What a network is built for; a data set knows it."""
+    """The sizes that a network is built for; data sets and :class:`Inputs` have them."""
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         ...
 
     @property
     def image_size(self) -> int:
-        """Side of an image."""
+        """The side of an image in pixels."""
         ...
 
 
 def load_run(folder: Path, dataset: Shape) -> nn.Module:
-    """The pruned network of a finished run."""
+    """The pruned network of the finished run in ``folder``; ``dataset`` says what it was built for."""
     recipe = read_run(folder)
     if not is_finished(folder):
         raise SanpError(f"{folder} is not finished (no {MODEL}): go on with sanp train --resume {folder}")
@@ -63,17 +63,17 @@ def load_run(folder: Path, dataset: Shape) -> nn.Module:
 
 
 def load_data(recipe: Recipe, root: Path | None = None) -> data.Dataset:
-    """The recipe's data set."""
+    """The data set of a recipe; ``root`` is the folder of downloaded data, or None for the usual one."""
     return data.load(recipe.data, root=root, size=recipe.image_size, limit=recipe.limit)
 
 
 def evaluation_batches(dataset: data.Dataset, size: int = 250) -> data.Batches:
-    """The test images in order."""
+    """The test images in order, in batches of ``size``."""
     return data.Batches(dataset.test, min(size, len(dataset.test)), mean=dataset.mean, std=dataset.std)
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """What a finished run's evaluation found: the fields of Report, and ``dense``."""
+    """The content of report.json in ``folder``: the fields of Report, and ``dense`` with those of the dense network."""
     path = folder / REPORT
     if not path.is_file():
         raise SanpError(f"{folder} is not finished (no {REPORT}): go on with sanp train --resume {folder}")
@@ -94,7 +94,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def write_report(folder: Path, found: dict[str, Any]) -> None:
-    """Writes what :func:`read_report` reads."""
+    """Writes ``found`` to report.json in ``folder``, where :func:`read_report` reads it."""
     write_atomically(folder / REPORT, lambda path: _write_text(path, json.dumps(found)))
 
 

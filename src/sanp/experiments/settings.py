@@ -1,26 +1,29 @@
-"""Settings as text: a dataclass's fields, their help (the line under each) and their values from TOML or options."""
+"""Reads and writes the fields of config dataclasses as text: TOML, command line options, and their help.
+
+The help of a field is the string under it in the source.
+"""
 
 import ast
 import difflib
 import inspect
 import json
 import textwrap
-import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from sanp.core.checks import KIND_WORDS, is_kind, members
 from sanp.core.errors import SanpError
 
 Config = TypeVar("Config")
 OWN_SECTION = {"own_section": True}
-"""metadata of a field that is not given by its own name: the section that holds it is named otherwise"""
+"""metadata of a field whose section in a file has another name than the field"""
 
 
 @cache
 def help_texts(config: Any) -> dict[str, str]:
-    """The help of each field: the string that stands under it in the source."""
+    """The help of each field of a config class: the string under it in the source."""
     body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
     assert isinstance(body, ast.ClassDef)
     texts: dict[str, str] = {}
@@ -32,17 +35,20 @@ def help_texts(config: Any) -> dict[str, str]:
 
 @cache
 def kinds(config: Any) -> dict[str, Any]:
-    """The type of each field."""
+    """The annotation of each field of a config class."""
     return get_type_hints(config)
 
 
 def default_of(field: Field[Any]) -> Any:
-    """A field's default value."""
+    """The default value of a field."""
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 def build(config: type[Config], values: Mapping[str, Any], where: str) -> Config:
-    """A config from plain values, each checked against its field; sections are tables of their own."""
+    """An object of the class ``config`` from plain values; each is checked against the annotation of its field.
+
+    A field that is a config itself takes a mapping. ``where`` names the source of the values in error messages.
+    """
     names = [field.name for field in plain_fields(config)]
     types_of = kinds(config)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
@@ -62,28 +68,30 @@ def build(config: type[Config], values: Mapping[str, Any], where: str) -> Config
 
 
 def fit_value(value: Any, kind: Any, name: str) -> Any:
-    """The value as its field wants it, or an error that says what that is; ``none`` is None, which TOML lacks."""
+    """The value as the annotation ``kind`` wants it; an error if it does not fit.
+
+    The text ``none`` stands for None, which TOML does not have. ``name`` names the setting in error messages.
+    """
     choices = _choices(kind)
     if choices is not None:
         if value not in choices:
             raise SanpError(f"{name} is {value!r}: choose one of {', '.join(map(str, choices))}")
         return value
-    allowed = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    allowed = members(kind)
     if type(None) in allowed and value in (None, "none"):
         return None
-    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) in allowed:
-        return value
-    wanted = " or ".join(_name(each) for each in allowed)
+    for each in allowed:
+        if is_kind(value, each):
+            return float(value) if each is float else value
+    wanted = " or ".join(KIND_WORDS.get(each, str(each)) for each in allowed)
     raise SanpError(f"{name} is {value!r}: wanted {wanted}")
 
 
 def read_text(text: str, kind: Any, name: str) -> Any:
-    """A value from a command line option's text."""
+    """The value of a command line option from its text; the other arguments are those of :func:`fit_value`."""
     if _choices(kind) is not None or kind is str:
         return fit_value(text, kind, name)
-    allowed = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    allowed = members(kind)
     if bool in allowed and text.lower() in ("true", "false", "yes", "no", "on", "off"):
         return text.lower() in ("true", "yes", "on")
     for number in (int, float):
@@ -96,12 +104,12 @@ def read_text(text: str, kind: Any, name: str) -> Any:
 
 
 def plain_fields(config: Any) -> list[Field[Any]]:
-    """The fields that are given by their own name."""
+    """The fields of a config class that have their own name in a file."""
     return [field for field in fields(config) if not field.metadata.get("own_section")]
 
 
 def to_toml(config: Any) -> str:
-    """The config as TOML: plain settings first, then a table for each section."""
+    """A config as TOML: plain settings first, then a table for each section."""
     plain, sections = [], []
     for field in plain_fields(config):
         value = getattr(config, field.name)
@@ -122,8 +130,3 @@ def _toml_value(value: Any) -> str:
 
 def _choices(kind: Any) -> tuple[Any, ...] | None:
     return get_args(kind) if get_origin(kind) is Literal else None
-
-
-def _name(kind: type) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
-    return names.get(kind, str(kind))

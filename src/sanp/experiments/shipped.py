@@ -1,4 +1,4 @@
-"""Networks that come with the package: run folders with half-precision weights, each with its results line."""
+"""Networks that come with the package: run folders with half-precision weights and a results line."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ from sanp.core.errors import SanpError
 
 WEIGHTS = Path(__file__).parent / "weights"
 FILES = ("config.toml", "report.json", "metrics.jsonl", "inputs.json", "result.json", "model.safetensors")
-"""of a run folder, and beside them ``result.json``, its results line"""
+"""the files of such a folder; ``result.json`` is the results line of the run"""
 
 
 def pretrained(name: str) -> nn.Module:
-    """A trained network in evaluation mode and single precision, by its name.
+    """A network that comes with the package, in evaluation mode and single precision; ``name`` is one of :func:`names`.
 
-    ``from sanp.pretrained import inputs_of, result_of``: what its images are normalised with, and its results line.
+    :func:`inputs_of` says how its images must be normalised, :func:`result_of` how good it is.
     """
     line, inputs = result_of(name), inputs_of(name)
     fresh = build(line["backbone"], num_classes=len(inputs["classes"]), image_size=inputs["image_size"])
@@ -26,12 +26,12 @@ def pretrained(name: str) -> nn.Module:
 
 
 def names() -> list[str]:
-    """What :func:`pretrained` knows."""
+    """The names of the networks that come with the package."""
     return sorted(path.parent.name for path in WEIGHTS.glob("*/model.safetensors"))
 
 
 def shipped(name: str) -> Path:
-    """The run folder of a network that comes with the package; nothing may be written there."""
+    """The run folder of a network that comes with the package, for reading only."""
     if name not in names():
         known = ", ".join(names()) or "none in this installation"
         raise SanpError(f"no pretrained network is called {name!r}: there are {known}")
@@ -39,23 +39,23 @@ def shipped(name: str) -> Path:
 
 
 def run_named(run: Path) -> Path:
-    """The run folder that a user means: a path, or the name of a network that comes with the package."""
+    """The run folder that a user named by its path, or by the name of a network that comes with the package."""
     return shipped(str(run)) if not run.exists() and str(run) in names() else run
 
 
 def weights_named(given: str) -> str:
-    """The file that a user means: a path, or the name of a network that comes with the package."""
+    """The weights file that a user named by its path, or by the name of a network that comes with the package."""
     run = run_named(Path(given))
     return given if run == Path(given) else str(run / "model.safetensors")
 
 
 def result_of(name: str) -> dict[str, Any]:
-    """The results line of the run that a network came from."""
+    """The results line of the run that the network ``name`` came from."""
     return _read(shipped(name) / "result.json", ("backbone", "data", "error", "flops"))
 
 
 def inputs_of(name: str) -> dict[str, Any]:
-    """Image size, mean, deviation and class names of the data that a network was trained on."""
+    """Image size, mean, deviation and class names of the data that the network ``name`` was trained on."""
     return _read(shipped(name) / "inputs.json", ("image_size", "mean", "std", "classes"))
 
 

@@ -1,7 +1,7 @@
-"""Where a run stands: network, optimizers, controller and random numbers, so that going on gives the same bits.
+"""Saves the state of a run (network, optimizers, controller, random generator), so that it resumes bit for bit.
 
-``state/now.safetensors`` is the running stage; ``state/end-K.safetensors`` the network and the random numbers at the
-end of stage K, from which the method's changes between stages follow again.
+``state/now.safetensors`` holds the running stage. ``state/end-K.safetensors`` holds the network and the random
+generator at the end of stage K; from it the method's changes between stages are repeated.
 """
 
 import json
@@ -25,19 +25,21 @@ from sanp.training.stage import Stage
 KEY = "sanp-state"
 FORMAT = 1
 _DAMAGE = (RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError)
-"""what values raise that are not what was written"""
+"""errors that damaged values can cause"""
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a run has come: the stage it is in, and the state of its log."""
+    """How far a run has come."""
 
     stage: int
+    """number of the stage that it is in, from 0"""
     log: dict[str, Any]
+    """state of its ProgressLog"""
 
 
 class Saved:
-    """The state files of one run."""
+    """The state files of one run, in the folder ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,14 +50,14 @@ class Saved:
             self._header, self._tensors = _read(self.now)
 
     def position(self) -> Position:
-        """Where to go on; the start if nothing is saved."""
+        """The saved position of the run; its start if nothing is saved."""
         stage, log = self._header.get("stage", 0), self._header.get("log", {})
         if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0 or not isinstance(log, dict):
             raise _damaged(self.now, f"stage is {stage!r}")
         return Position(stage, log)
 
     def write(self, stage: Stage, position: Position) -> None:
-        """Saves the stage as it stands between two steps."""
+        """Saves the running stage between two steps; ``position`` says which stage it is."""
         tensors = _network(stage)
         for number, tuned in enumerate(stage.optimizers):
             for index, values in tuned.optimizer.state_dict()["state"].items():
@@ -71,18 +73,18 @@ class Saved:
         _write(self.now, tensors, header)
 
     def write_end(self, stage: Stage, number: int) -> None:
-        """Saves what the next stages start from."""
+        """Saves the network and the random generator at the end of stage ``number``."""
         _write(self.folder / f"end-{number}.safetensors", _network(stage), {})
 
     def load_end(self, stage: Stage, number: int) -> None:
-        """Puts the network and the random numbers where a finished stage left them."""
+        """Restores the network and the random generator as they were at the end of stage ``number``."""
         _, tensors = _read(self.folder / f"end-{number}.safetensors")
         _fill_network(stage, tensors)
 
     def restore(self, stage: Stage) -> None:
-        """Puts a stage where it was saved; does nothing for a run that starts.
+        """Restores a stage as it was saved; does nothing if nothing is saved.
 
-        Settings such as learning rates are the stage's own, so that a config may be changed before going on.
+        Settings such as learning rates are not restored, so that the config may be changed before resuming.
         """
         if not self._header:
             return
@@ -100,7 +102,7 @@ class Saved:
             raise _damaged(self.now, error) from error
 
     def _optimizer(self, number: int, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """The saved buffers with the optimizer's own settings."""
+        """The state of optimizer ``number``: the saved buffers with its present settings."""
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         state: dict[int, dict[str, Tensor]] = {}
         for key, tensor in self._tensors.items():
@@ -112,12 +114,12 @@ class Saved:
         return {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
 
     def clear(self) -> None:
-        """Removes the files of a run that is finished."""
+        """Removes all state files; called when the run is finished."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Interrupted:
-    """Notes Ctrl-C and SIGTERM instead of dying of them, so that a step can be finished and saved."""
+    """Inside, Ctrl-C and SIGTERM only set ``asked``, so that the step can be finished and saved first."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -127,7 +129,7 @@ class Interrupted:
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
                 self._before[number] = signal.signal(number, self._note)
-            except ValueError:  # not the main thread: whoever runs us handles signals
+            except ValueError:  # not the main thread; then the caller has to handle signals
                 break
         return self
 
@@ -138,13 +140,13 @@ class Interrupted:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:  # asked twice: do not wait for the step
+        if self.asked:  # the second time it does not wait for the step
             raise KeyboardInterrupt
         self.asked = True
 
 
 def _network(stage: Stage) -> dict[str, Tensor]:
-    """The network's tensors, each once, and the random numbers' state."""
+    """The tensors of the network, and the state of the random generator."""
     tensors = {f"net.{name}": tensor for name, tensor in stage.net.state_dict().items()}
     return {**tensors, "random": torch.get_rng_state()}
 
@@ -163,7 +165,7 @@ def _fill_network(stage: Stage, tensors: dict[str, Tensor]) -> None:
 
 
 def _laid_out_like(parameter: Tensor, saved: Tensor) -> Tensor:
-    """A buffer in its parameter's memory format: files keep numbers, not strides."""
+    """A saved buffer in the memory format of its parameter, which files do not keep."""
     if not saved.dim():
         return saved
     if saved.shape != parameter.shape or saved.dtype != parameter.dtype:
@@ -172,7 +174,7 @@ def _laid_out_like(parameter: Tensor, saved: Tensor) -> Tensor:
 
 
 def _like(own: dict[str, Any], saved: Any) -> dict[str, Any]:
-    """The saved values if they have the names and the kinds of a fresh state."""
+    """The saved state; an error if its names or types are not those of the present state ``own``."""
     if not isinstance(saved, dict) or saved.keys() != own.keys():
         raise ValueError(f"wanted {', '.join(own)}")
     for name, value in saved.items():

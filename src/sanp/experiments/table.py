@@ -1,4 +1,4 @@
-"""The paper's tables from finished runs: backbone, method, L-a, S-a, error, FLOPs, pruned; in three formats."""
+"""Tables of finished runs with the columns of the paper's tables, as Markdown, CSV or LaTeX."""
 
 import csv
 import io
@@ -28,17 +28,17 @@ NAMES = {
     "d2nn": "D2NN",
     "dense": "Unpruned",
 }
-"""as the paper writes them"""
+"""backbones and methods as the paper writes them"""
 
 
 def shown(name: str) -> str:
-    """A backbone or method as tables name it; one that the paper does not have by its own name."""
+    """The name of a backbone or method in tables; ``name`` itself if it is not in ``NAMES``."""
     return NAMES.get(name, name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the table."""
+    """One row of a table: a network and its results."""
 
     data: str
     backbone: str
@@ -46,10 +46,13 @@ class Row:
     layer_adaptive: bool
     sample_adaptive: bool
     error: float
+    """share of the test images that are classified wrongly"""
     flops: float
+    """of one image, on average"""
     dense_flops: float
+    """of one image with all channels computed"""
     seconds: float | None
-    """for one image, where it was measured"""
+    """time of one image; None if it was not measured"""
 
     @property
     def pruned(self) -> float:
@@ -58,7 +61,7 @@ class Row:
 
 
 def read_rows(folders: Iterable[Path]) -> list[Row]:
-    """A row for each finished run, and before those of a backbone one for the dense network that they came from."""
+    """The rows of the finished runs in ``folders``, grouped by data set and backbone, dense networks first."""
     rows: list[Row] = []
     for folder in folders:
         for row in _rows_of(folder):
@@ -97,7 +100,11 @@ def _rows_of(folder: Path) -> list[Row]:
 
 
 def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:
-    """The table as text, heading first; the data set and the time have columns only where they say something."""
+    """The cells of the table as text, with the heading as the first row.
+
+    ``tick`` marks methods that are layer-adaptive or sample-adaptive. There is a column for the data set only if there
+    are several, and one for the time only if it was measured.
+    """
     several = len({row.data for row in rows}) > 1
     timed = any(row.seconds is not None for row in rows)
     heading = ["Backbone", "Model", "L-a", "S-a", "Error (%)", "FLOPs (M)", "Pruned (%)"]
@@ -118,21 +125,21 @@ def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:
 
 
 def to_markdown(rows: list[Row]) -> str:
-    """A table for a README."""
+    """The rows as a Markdown table."""
     heading, *lines = cells(rows)
     ruled = [heading, ["---"] * len(heading), *lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in ruled) + "\n"
 
 
 def to_csv(rows: list[Row]) -> str:
-    """Comma-separated values, yes and no for L-a and S-a."""
+    """The rows as comma-separated values; L-a and S-a are ``yes`` or empty."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(cells(rows, tick="yes"))
     return text.getvalue()
 
 
 def to_latex(rows: list[Row]) -> str:
-    """A tabular as the paper's, a rule after each backbone."""
+    """The rows as a LaTeX tabular like those of the paper, with a rule after each backbone."""
     heading, *lines = cells(rows, tick=r"\checkmark")
     escape = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"})
     written = [r"\begin{tabular}{|" + "c|" * len(heading) + "}", r"\hline", _latex_line(heading, escape)]
@@ -155,7 +162,7 @@ ENDINGS = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
 
 
 def write_table(rows: list[Row], path: Path) -> None:
-    """Writes the table in the format that the file's ending names."""
+    """Writes the rows to the file ``path``, as Markdown, CSV or LaTeX by its ending."""
     if path.suffix not in ENDINGS:
         raise unknown_name("kind of table file", path.suffix or path.name, ENDINGS)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Seconds per image of finished runs, measured with the engine and written into their reports."""
+"""Measures the seconds per image of finished runs with the engine, and writes them into their reports."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -20,11 +20,14 @@ from sanp.experiments.run_folder import (
 )
 
 IMAGES = 30
-"""test images to measure on"""
+"""number of test images to measure on"""
 
 
 def time_runs(folders: Iterable[Path]) -> None:
-    """Measures the networks of runs of the same backbone and data in turn, the dense one once for all of them."""
+    """Measures the networks of the runs in ``folders``.
+
+    Runs of the same backbone and data set are measured in turn, with the dense network once for all of them.
+    """
 
     def kind(folder: Path) -> tuple[str, str, int]:
         recipe = read_run(folder)

@@ -1,1 +1,1 @@
-"""A network of anybody's in, a gated network and what it costs out (paper 4.1.1); imports core, spm and tracing."""
+"""Turns any convolutional network into a gated one, and counts its FLOPs (paper 4.1.1); imports core, spm, tracing."""

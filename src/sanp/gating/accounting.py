@@ -1,4 +1,4 @@
-"""What a forward costs, for networks that know it themselves: gated, cut, sparse or gated by pixel, in one protocol."""
+"""One protocol for the FLOPs of all kinds of pruned networks: gated, cut, sparse, or gated by pixel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from sanp.tracing.topology import Layer
 
 
 class Accounting(Protocol):
-    """The cost of every convolution, from what the gates of a forward decided; :class:`CostModel` is one."""
+    """Counts the FLOPs of a forward from the decisions of its gates; :class:`CostModel` is one."""
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -21,7 +21,7 @@ class Accounting(Protocol):
 
     @property
     def dense_flops(self) -> int:
-        """The cost of the dense network."""
+        """FLOPs of one image with every channel computed."""
         ...
 
     def per_sample(self, decisions: Decisions) -> Tensor:
@@ -33,35 +33,35 @@ class Accounting(Protocol):
         ...
 
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
-        """Which channels of a layer are computed, or how much of each: (N or 1, C_out)."""
+        """Layer name to (N or 1, C_out): which channels are computed, or what share of each."""
         ...
 
     def paper_per_sample(self, decisions: Decisions) -> Tensor:
-        """FLOPs of each sample by the paper's own count."""
+        """FLOPs of each sample by the paper's count, see :meth:`CostModel.paper_per_sample`."""
         ...
 
 
 @runtime_checkable
 class Accounted(Protocol):
-    """A network that knows what its forwards cost."""
+    """A network that can count the FLOPs of its forwards."""
 
     @property
     def cost(self) -> Accounting:
-        """What to ask for the cost of a forward, given the gates it recorded."""
+        """Counts the FLOPs of a forward from its recorded decisions."""
         ...
 
     @property
     def overhead_flops(self) -> int:
-        """FLOPs of one image that deciding what to compute adds."""
+        """FLOPs that the decisions themselves add for one image."""
         ...
 
 
 @dataclass(frozen=True)
 class OfDense:
-    """What a count that is not by gates takes from the dense network: its convolutions, its cost, how layers add up."""
+    """Base for counts of networks without channel gates: a subclass counts the FLOPs of each layer."""
 
     dense: CostModel
-    """of the network before anything was taken out of it"""
+    """of the dense network, before it was pruned"""
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -70,7 +70,7 @@ class OfDense:
 
     @property
     def dense_flops(self) -> int:
-        """The cost of the dense network."""
+        """FLOPs of the dense network for one image."""
         return self.dense.dense_flops
 
     def per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
@@ -82,29 +82,29 @@ class OfDense:
         return torch.stack(torch.broadcast_tensors(*self.per_layer(decisions).values())).sum(0)
 
     def paper_per_sample(self, decisions: Decisions) -> Tensor:
-        """No channel is pruned by a gate, so both counts are the same."""
+        """The same as :meth:`per_sample`: the two counts differ only where gates prune channels."""
         return self.per_sample(decisions)
 
 
 @dataclass(frozen=True)
 class FixedCost(OfDense):
-    """The cost of a network that does the same for every image."""
+    """The count of a network that computes the same channels for every image."""
 
     flops: Mapping[str, float]
-    """layer name to what is left of its FLOPs; a layer that is not named is dense"""
+    """layer name to its FLOPs for one image; layers that are not named are dense"""
     open: Mapping[str, Tensor]
-    """layer name to 0/1 for each channel of the dense layer (C_out,)"""
+    """layer name to (C_out,): 1 for each channel of the dense layer that is left, 0 for the others"""
 
     def per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
-        """The same for every sample: (1,) each."""
+        """FLOPs of each layer (1,), the same for every sample."""
         left = {layer.name: self.flops.get(layer.name, float(dense_flops(layer))) for layer in self.layers}
         return {name: torch.tensor([flops], dtype=torch.float64) for name, flops in left.items()}
 
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
-        """The channels that are left: (1, C_out)."""
+        """The channels of each layer that are left (1, C_out)."""
         return {name: channels.double()[None] for name, channels in self.open.items()}
 
 
 def mean_kept(cost: Accounting, decisions: Decisions) -> float:
-    """The mean share of the dense FLOPs that these decisions compute."""
+    """The share of the dense FLOPs that is computed with these decisions, as a mean over the samples."""
     return float(cost.per_sample(decisions).mean()) / cost.dense_flops

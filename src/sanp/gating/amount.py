@@ -1,4 +1,4 @@
-"""Amounts of computation as a user writes them: a share of the dense FLOPs, a count of them, or a time."""
+"""Budgets as a user writes them: a share of the dense FLOPs, a count of FLOPs, or a time."""
 
 import math
 import re
@@ -27,13 +27,13 @@ _WANTED = 'a share (0.35 or "35%"), a count of multiply-adds ("60M", "1.2G") or,
 
 @dataclass(frozen=True)
 class Amount:
-    """A budget as the user gave it: a share of the dense cost, a number of multiply-adds, or milliseconds."""
+    """A budget as the user gave it: a share of the dense FLOPs, a count of multiply-adds, or milliseconds."""
 
     value: float
     unit: Unit
 
     def kept_of(self, dense_flops: float, latency: "LatencyTable | None" = None) -> float:
-        """The share of the dense FLOPs that this amount is; a time needs a latency table."""
+        """The amount as a share of ``dense_flops``; a time needs the table ``latency``."""
         if self.unit == "ms" and latency is None:
             raise SanpError(
                 f"a budget of {self} is a time, and there is no latency table: set gated.latency to what "
@@ -49,18 +49,18 @@ class Amount:
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """Measured points (share of the dense FLOPs, milliseconds an image), joined by straight lines."""
+    """Measured times: points (share of the dense FLOPs, milliseconds for one image), joined by straight lines."""
 
     points: tuple[tuple[float, float], ...]
-    """in ascending order of both"""
+    """both numbers ascend"""
 
     def milliseconds(self, kept: float) -> float:
-        """The time that a share takes; outside the measured shares that of the nearest one."""
+        """The time of one image if the share ``kept`` is computed; outside the measured range, the nearest time."""
         shares, times = zip(*self.points, strict=True)
         return float(np.interp(kept, shares, times))
 
     def kept(self, milliseconds: float) -> float:
-        """The share that can be had for a time; one below the fastest that was measured is an error."""
+        """The share of the dense FLOPs that takes this time; an error if it is below the shortest measured time."""
         fastest, slowest = self.points[0][1], self.points[-1][1]
         if milliseconds < fastest:
             raise SanpError(
@@ -72,7 +72,7 @@ class LatencyTable:
 
 
 def parse_budget(given: object) -> Amount:
-    """Reads a budget: ``0.35``, ``"35%"``, ``"60M"``, ``"1.2G"`` or ``"2.5ms"``."""
+    """Reads a budget: a share (``0.35``, ``"35%"``), a count (``"60M"``, ``"1.2G"``) or a time (``"2.5ms"``)."""
     if isinstance(given, Amount):
         return given
     if isinstance(given, bool) or not isinstance(given, int | float | str):

@@ -1,4 +1,4 @@
-"""The cost of a forward, from its gates: the FLOPs formula over live inputs and live outputs, sample by sample."""
+"""The cost model: the FLOPs formula over the live inputs and outputs of each layer, for each sample."""
 
 from collections.abc import Mapping
 
@@ -12,47 +12,48 @@ from sanp.tracing.masks import LIVE, Liveness
 from sanp.tracing.topology import Layer, Topology
 
 Decisions = Mapping[str, Tensor]
-"""layer name to (N, C_out): 0/1, or soft gates for a cost that has a gradient"""
+"""layer name to (N, C_out): 0/1 decisions, or soft gates if the FLOPs shall have a gradient"""
 
 
 class CostModel:
-    """What a network's convolutions cost: dense, at the least, and for given decisions."""
+    """Counts the FLOPs of a gated network's convolutions from the decisions of its gates."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.layers = tuple(layer for layer in topology.layers if layer.kind == "conv")
-        """PAPER 4.1.1: convolutions only"""
+        """the convolutions; PAPER 4.1.1 counts nothing else"""
         self.linears = tuple(layer for layer in topology.layers if layer.kind == "linear")
-        """linear layers, which no total includes; see :meth:`linear_per_layer`"""
+        """the linear layers, which are in no total; see :meth:`linear_per_layer`"""
         self.gates = {layer.name: layer for layer in self.layers if layer.role == "gated"}
+        """the gated layers by name"""
         self._convolutions = _Sides(topology, self.layers)
         self._linears = _Sides(topology, self.linears)
 
     @property
     def num_channels(self) -> int:
-        """N_c: all gated filters of the network."""
+        """N_c: the number of gated channels of the network."""
         return sum(layer.out_channels for layer in self.gates.values())
 
     @property
     def dense_flops(self) -> int:
-        """The cost with every channel computed."""
+        """FLOPs of one image with every channel computed."""
         return sum(dense_flops(layer) for layer in self.layers)
 
     @property
     def dense_linear_flops(self) -> int:
-        """The cost of the linear layers with every input read."""
+        """FLOPs of the linear layers for one image with every input read."""
         return sum(dense_flops(layer) for layer in self.linears)
 
     @property
     def floor_flops(self) -> float:
-        """The least a forward can cost: one open channel in each gated layer."""
+        """FLOPs of one image with one open channel in each gated layer, the fewest possible."""
         if not self.gates:
             return self.dense_flops
         one = {name: torch.eye(1, layer.out_channels) for name, layer in self.gates.items()}
         return float(self.per_sample(one))
 
     def per_sample(self, decisions: Decisions) -> Tensor:
-        """FLOPs of each sample (N,), both-sided: live inputs times live outputs."""
+        """FLOPs of each sample (N,), from the live inputs and the live outputs of each layer."""
         costs = self.per_layer(decisions)
         return torch.stack(torch.broadcast_tensors(*costs.values())).sum(0)
 
@@ -61,19 +62,20 @@ class CostModel:
         return self._convolutions.flops(self._complete(decisions))
 
     def linear_per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
-        """FLOPs of each linear layer for each sample (N or 1,): its inputs from pruned channels need not be read."""
+        """FLOPs of each linear layer for each sample (N or 1,), without inputs that come from pruned channels."""
         return self._linears.flops(self._complete(decisions))
 
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
-        """The gates of every layer that has some, its own or those it follows: (N, C_out)."""
+        """The gates (N, C_out) of each layer that has an SPM or follows the gates of its input."""
         sides = self._convolutions.live(self._complete(decisions))
         return {layer.name: sides[layer.name][1] for layer in self.layers if layer.role != "dense"}
 
     def paper_per_sample(self, decisions: Decisions) -> Tensor:
-        """FLOPs by the paper's own count: a layer's inputs are as dense as the convolution before it was.
+        """FLOPs of each sample by the paper's count: the live share of a layer's inputs is that of the outputs of the
+        convolution before it.
 
-        PAPER table 3: its FIXED K row fits only this count. It ignores that an addition keeps a channel that either
-        branch keeps, so it is lower than the truth wherever there are residual connections.
+        PAPER table 3: the row FIXED K fits only this count. It ignores that a channel is live after an addition if
+        either branch is, so that it is too low for networks with residual connections.
         """
         total, density = torch.zeros(()), torch.ones(())
         for layer in self.layers:
@@ -81,7 +83,7 @@ class CostModel:
                 decisions[layer.name].sum(1) if layer.name in decisions else torch.tensor(float(layer.out_channels))
             )
             inputs = density * layer.in_channels / layer.groups
-            if layer.role == "follows":  # each of its groups is live or is not
+            if layer.role == "follows":  # its channels are live exactly where their inputs are
                 outputs = density * layer.out_channels
                 inputs = torch.tensor(layer.in_channels / layer.groups)
             total = total + conv_flops(layer.positions, inputs, layer.taps, outputs)
@@ -89,7 +91,8 @@ class CostModel:
         return total
 
     def _complete(self, decisions: Decisions) -> Decisions:
-        """The decisions of all gates: a layer that did not run, as under stochastic depth, has all its gates closed."""
+        """The decisions of all gates. A layer that did not run, for example under stochastic depth, counts as closed;
+        if there are no decisions at all, every gate counts as open."""
         if decisions.keys() == self.gates.keys():
             return decisions
         unknown = sorted(decisions.keys() - self.gates.keys())
@@ -106,7 +109,10 @@ class CostModel:
 
 
 def kept_for(budget: object, cost: CostModel, latency: LatencyTable | None = None) -> float:
-    """The share of the dense FLOPs that a budget leaves; one that the gates cannot reach is an error."""
+    """A budget as a share of the dense FLOPs; an error if the gates cannot reach it.
+
+    ``budget`` is a share, a count of multiply-adds or, with the table ``latency``, a time; see :func:`parse_budget`.
+    """
     kept = parse_budget(budget).kept_of(cost.dense_flops, latency)
     floor = cost.floor_flops / cost.dense_flops
     if kept < floor:
@@ -122,7 +128,7 @@ def kept_for(budget: object, cost: CostModel, latency: LatencyTable | None = Non
 
 
 class _Sides:
-    """The live inputs and outputs of some layers; how to read them is found once, since it runs at every step."""
+    """Computes the live inputs and outputs of some layers; what that needs is found once, since every step runs it."""
 
     def __init__(self, topology: Topology, layers: tuple[Layer, ...]) -> None:
         self._layers = layers
@@ -134,7 +140,7 @@ class _Sides:
         )
 
     def live(self, decisions: Decisions) -> dict[str, tuple[Tensor, Tensor]]:
-        """Layer name to its inputs and outputs, (N or 1, C) each."""
+        """Layer name to the masks of its inputs and of its outputs, (N or 1, C) each."""
         gated = iter(self._liveness(decisions))
         like = next(iter(decisions.values())) if decisions else torch.zeros(())
 
@@ -152,12 +158,12 @@ class _Sides:
 
 
 def dense_flops(layer: Layer) -> int:
-    """A layer's FLOPs with all channels."""
+    """FLOPs of a layer for one image with all channels computed."""
     return conv_flops(layer.positions, layer.in_channels // layer.groups, layer.taps, layer.out_channels)
 
 
 def _layer_flops(layer: Layer, inputs: Tensor, outputs: Tensor) -> Tensor:  # (N or 1, C_in), (N or 1, C_out)
-    if layer.role == "follows":  # a channel's only input is live exactly when the channel is
+    if layer.role == "follows":  # the only input of a channel is live exactly when the channel is
         return conv_flops(layer.positions, 1, layer.taps, 1) * outputs.sum(1)
     if layer.groups == 1:
         return conv_flops(layer.positions, inputs.sum(1), layer.taps, outputs.sum(1))

@@ -1,4 +1,4 @@
-"""What a network costs without any gate, from one traced forward."""
+"""Counts the FLOPs of a network without gates, from one traced forward."""
 
 from typing import Any
 
@@ -16,15 +16,16 @@ from sanp.tracing.tracer import trace_forward
 
 
 def ungated_cost(net: nn.Module, example_input: Any) -> CostModel:
-    """The cost model of a network as it is, without any gate."""
+    """The cost model of a network as it is, without gates; ``example_input`` is what its forward takes."""
     trace, _ = trace_batch(net, example_input)
     return CostModel(build_topology(trace, find_sites(trace, set(), shortcuts=True).names, {}))
 
 
 def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
-    """A trace, and the example it is of: two samples if one was given, which shows what mixes samples of a batch.
+    """A trace of ``net``, and the example input that it was traced with.
 
-    A network that takes the samples of a batch one by one is traced with one of them.
+    An example of one sample is doubled, since only with two samples the trace shows where samples are mixed. A network
+    that splits its batch into single samples is traced with one sample.
     """
     first = next(iter(tensors_in(example)), None)
     if first is not None and first.numel() == 0:
@@ -41,19 +42,19 @@ def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
             if not _one_by_one(trace):
                 return trace, twice
         except SanpError:
-            pass  # made for batches of one
+            pass  # the network takes only one sample at a time
     trace = trace_forward(net, example)
     if first is not None and _one_by_one(trace):
-        rows = len(first)
+        count = len(first)
         single = tree_map(
-            lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == rows else leaf, example
+            lambda leaf: leaf[:1] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == count else leaf, example
         )
         return trace_forward(net, single), single
     return trace, example
 
 
 def _one_by_one(trace: Trace) -> bool:
-    """The first convolution reads one row of several."""
+    """Whether the first convolution reads one sample of several."""
     read = (ConvolutionCall.of(node).input for node in trace.nodes if node.op == "convolution")
     first = next((value for value in read if isinstance(value, Value)), None)
     shape = trace.shapes[trace.inputs[0].index]

@@ -1,4 +1,4 @@
-"""A gated network as a table: layer, channels, dense FLOPs, its gate and what feeds it."""
+"""A gated network as a text table: each layer with its channels, dense FLOPs, gate, and the gates of its inputs."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def table(network: "GatedNetwork") -> str:
-    """Plain text, one line a convolution."""
+    """The network as plain text, with a line for each convolution."""
     rows = [("layer", "channels", "FLOPs", "gate", "fed by")]
     for layer in network.cost.layers:
         gate = {"gated": "SPM", "follows": "follows its input"}.get(layer.role) or "dense: " + network.skipped.get(
@@ -32,7 +32,10 @@ def table(network: "GatedNetwork") -> str:
 
 
 def fed_by(layer: Layer, masks: MaskTable) -> str:
-    """The names of the gates that decide which inputs of a layer are live."""
+    """The names of the gates that decide which inputs of a layer are live, joined by +.
+
+    ``masks`` is the table of the layer's mask ids.
+    """
     wanted = {int(mask) for mask in layer.inputs if mask != LIVE}
     names: dict[str, None] = {}
     first = masks.width

@@ -1,4 +1,4 @@
-"""Someone else's network in, gated network out: an SPM in every convolution that can have one."""
+"""sanp.gate: turns a network into a gated one, with an SPM in every convolution that can have one."""
 
 import fnmatch
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from sanp.tracing.topology import Topology, build_topology, module_path
 from sanp.tracing.tracer import trace_forward
 
 MakeSPM = Callable[[int, int, SPMConfig], SPM]
-"""Input channels, output channels and settings to an SPM; a method may give its own."""
+"""Makes the SPM of a layer from its numbers of input and output channels and the settings."""
 
 
 MIXED_ROWS = "its rows are not the samples of the batch"
@@ -41,13 +41,15 @@ def gate(
     shortcuts: bool = True,
     make_spm: MakeSPM = build_spm,
 ) -> GatedNetwork:
-    """A copy of ``net`` with an SPM in every convolution that can have one; ``net`` is left as it was.
+    """A copy of ``net`` with an SPM in every convolution that can have one.
 
-    Only layers of it that are still lazy get their shapes from the example, as in any first forward.
+    ``example_input`` is what the forward of ``net`` takes: a tensor, a tuple of arguments or a dict of keyword
+    arguments. ``spm`` holds the settings of the SPMs. ``skip`` names modules that stay dense, by name or glob pattern.
+    ``shortcuts=False`` leaves 1x1 shortcut convolutions dense too. ``make_spm`` makes the SPM of a layer; other methods
+    than SANP have their own.
 
-    ``example_input`` is a tensor, a tuple of arguments or a dict of keywords. ``skip`` takes module names or glob
-    patterns; ``shortcuts=False`` leaves 1x1 shortcut convolutions dense. What is left dense is listed in ``skipped``
-    of the result with the reason.
+    Convolutions that stay dense are listed in ``skipped`` of the result, with the reason. ``net`` itself is not
+    changed, except that lazy layers get their shapes from the example, as in any first forward.
     """
     check_network(net)
     if not isinstance(spm, SPMConfig | None):
@@ -58,10 +60,10 @@ def gate(
         raise SanpError("this network is gated already: give the original, or use the gated one as it is")
     spm = spm or SPMConfig()
     if any(map(is_lazy, [*net.parameters(), *net.buffers()])):
-        trace_forward(net, example_input)  # its first forward, which gives lazy layers their shapes
+        trace_forward(net, example_input)  # the first forward gives lazy layers their shapes
     net = copy_of(net)
     if not any(True for _ in net.children()):
-        net = nn.Sequential(net)  # a single layer: its gated form needs a place to stand
+        net = nn.Sequential(net)  # a single layer needs a parent in which it can be replaced
     trace, example = trace_batch(net, example_input)
     sites = find_sites(trace, _skipped_by_name(net, skip), shortcuts)
     if not sites.convolutions:
@@ -75,7 +77,10 @@ def gate(
 
 
 def planned_cost(net: nn.Module, example_input: Any) -> CostModel:
-    """The cost model that a network will have once it is gated; nothing is inserted or copied."""
+    """The cost model that ``net`` would have if it were gated; the network is neither changed nor copied.
+
+    ``example_input`` is what its forward takes.
+    """
     trace, _ = trace_batch(net, example_input)
     return CostModel(_topology(trace, find_sites(trace, set(), shortcuts=True)))
 
@@ -105,13 +110,13 @@ def _skipped_by_name(net: nn.Module, patterns: Sequence[str]) -> set[str]:
 
 
 def _never_ran(net: nn.Module, trace: Trace) -> dict[str, str]:
-    """Convolutions that the example left out, such as an auxiliary head that only training uses."""
+    """Convolutions that did not run on the example, such as an auxiliary head that only training uses."""
     ran = {call.path for call in trace.calls}
     return {path: NOT_RUN for path, module in net.named_modules() if isinstance(module, _ConvNd) and path not in ran}
 
 
 def _topology(trace: Trace, sites: Sites) -> Topology:
-    """Which gates feed which convolution; layers whose rows are not the samples of the batch lose their place."""
+    """The topology with a gate at each site. Sites are dropped where the first dimension is not the batch."""
     while True:
         topology = build_topology(trace, sites.names, sites.places)
         placed = {site.name for site in sites.places.values()}
@@ -123,7 +128,7 @@ def _topology(trace: Trace, sites: Sites) -> Topology:
 
 
 def _insert(net: nn.Module, sites: Sites, topology: Topology, make_spm: Callable[[int, int], SPM]) -> None:
-    """Replaces the convolutions at the sites by gated ones; their batch norms move inside."""
+    """Replaces the convolutions at the sites by gated ones, and moves their batch norms inside."""
     modules = dict(net.named_modules())
     instead: dict[nn.Module, nn.Module] = {}
     for layer in topology.layers:
@@ -155,7 +160,7 @@ def _device_and_mode(gated: nn.Module, conv: nn.Module) -> None:
 
 
 def _replace(net: nn.Module, instead: dict[nn.Module, nn.Module]) -> None:
-    """Puts new modules where old ones stand, under every name they have, plain lists and dicts of modules included."""
+    """Replaces modules by others wherever the network refers to them, also in plain lists and dicts of modules."""
     for parent in list(net.modules()):
         for name, child in list(parent._modules.items()):
             if child in instead:

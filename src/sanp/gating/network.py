@@ -1,4 +1,4 @@
-"""The gated network: a network of anybody's with gates in it, what they cost, and thresholds that meet a budget."""
+"""The gated network: a network with SPMs in it, its cost model, and thresholds that can be calibrated to a budget."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -22,21 +22,25 @@ from sanp.tracing.topology import Topology, module_path
 
 @dataclass(frozen=True)
 class Origin:
-    """How a network was gated: what a file keeps, to gate a fresh one in the same way."""
+    """How a network was gated; saved files hold it, so that a fresh network can be gated in the same way."""
 
     spm: SPMConfig
     skip: tuple[str, ...]
     shortcuts: bool
     input_shapes: tuple[tuple[int, ...], ...]
-    """empty if the example held more than tensors: then a file cannot be loaded without an example"""
+    """of the example; empty if it held more than tensors of floats: loading a file then needs an example"""
     input_keys: tuple[str, ...] | None
     """keyword names if the example was a dict, None for positional arguments"""
     method: str = "sanp"
-    """whose SPMs these are (sanp.methods.METHODS)"""
+    """the method that the SPMs belong to, a name in sanp.methods.METHODS"""
 
 
 class GatedNetwork(nn.Module):
-    """A copy of a network whose convolutions are gated; called like the original."""
+    """A copy of a network whose convolutions are gated; called like the original. :func:`sanp.gate` makes it.
+
+    ``net`` is the network with SPMs in it, ``topology`` says which gates each layer depends on, ``skipped`` maps the
+    names of dense convolutions to the reason, and ``origin`` says how the network was gated.
+    """
 
     def __init__(self, net: nn.Module, topology: Topology, skipped: dict[str, str], origin: Origin) -> None:
         super().__init__()
@@ -44,17 +48,17 @@ class GatedNetwork(nn.Module):
         self.training = net.training
         self.cost = CostModel(topology)
         self.skipped = skipped
-        """convolutions left dense, with the reason"""
+        """names of the convolutions that stay dense, with the reason"""
         self.origin = origin
         self.budget: Amount | None = None
-        """what it was last trained or set for"""
+        """the budget that it was last trained for or calibrated to"""
         self.latency: LatencyTable | None = None
-        """what a share takes on this machine, for budgets that are times (sanp.engine.latency_table)"""
+        """measured times of an image on this machine, needed for budgets that are times (sanp.engine.latency_table)"""
         gated = (module for module in net.modules() if isinstance(module, GatedConv | FollowingConv))
         self._norms_outside = any(module.norm_outside for module in gated)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The network's own forward, its gates recorded for whoever listens."""
+        """The forward of the original network, with gates; :func:`sanp.record` can record them."""
         with forward_of(self), ScaleAfterNorm() if self._norms_outside else nullcontext():
             result = self.net(*args, **kwargs)
             if torch.is_grad_enabled() and not torch.compiler.is_compiling():
@@ -73,7 +77,7 @@ class GatedNetwork(nn.Module):
 
     @property
     def overhead_flops(self) -> int:
-        """FLOPs of one image that the SPMs add."""
+        """FLOPs that the SPMs add for one image."""
         layers = self.layers
         return sum(
             predictor_flops(layer.in_positions, layer.in_channels, layers[module_path(name)].spm.flops)
@@ -85,7 +89,7 @@ class GatedNetwork(nn.Module):
         return [parameter for layer in self.layers.values() for parameter in layer.spm.parameters()]
 
     def backbone_parameters(self) -> list[nn.Parameter]:
-        """All parameters but the SPMs'."""
+        """All parameters except those of the SPMs."""
         own = {id(parameter) for parameter in self.spm_parameters()}
         return [parameter for parameter in self.net.parameters() if id(parameter) not in own]
 
@@ -101,16 +105,22 @@ class GatedNetwork(nn.Module):
         ]
 
     def kept_for(self, budget: object) -> float:
-        """The share of the dense FLOPs that a budget leaves; one that this network cannot reach is an error."""
+        """A budget as a share of the dense FLOPs; an error if this network cannot reach it.
+
+        ``budget`` is a share (``0.35``, ``"35%"``), a count of multiply-adds (``"60M"``) or, with a latency table, a
+        time (``"2.5ms"``).
+        """
         return kept_for(budget, self.cost, self.latency)
 
     def set_budget(self, budget: object, images: Tensor | Iterable[Any]) -> float:
-        """Calibrates the thresholds so that the mean cost on these images is the budget; gives the share reached.
+        """Calibrates the thresholds so that the mean FLOPs of these images meet the budget.
 
         ``budget`` is a share (``0.35``, ``"35%"``), a count of multiply-adds (``"60M"``) or, with a latency table, a
-        time (``"2.5ms"``). ``images`` is a tensor or batches of one (labels beside them are ignored); for a network of
-        several inputs, batches that are tuples of them, or dictionaries of keywords. An untrained network is first
-        given random saliencies, so that the wanted density can be had for a benchmark.
+        time (``"2.5ms"``). ``images`` is a tensor, or batches of tensors (labels beside them are ignored); for a
+        network of several inputs, batches that are tuples of them or dicts of keyword arguments.
+
+        Returns the share of the dense FLOPs that was reached on these images. An untrained network first gets random
+        saliencies, since otherwise all its channels would open and close together.
         """
         reached = calibrate_thresholds(self, self.kept_for(budget), images)
         self.budget = parse_budget(budget)

@@ -1,4 +1,4 @@
-"""Where gates can stand in a traced network: behind which batch norm of a convolution, or why it can have none."""
+"""Finds the places for gates in a traced network: after which batch norm, or why a convolution can have none."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,32 +17,36 @@ BATCH_NORM = set(
         "miopen_batch_norm batch_norm"
     ).split()
 )
+"""Operator names of batch norms."""
 AFFINE = set("mul add sub div".split())
+"""Operators by which a batch norm may also be written."""
 
 FORWARD = "forward"
-"""The path of a convolution that the network's own forward calls as a function; no module can be named so."""
+"""Stands for the path of a convolution that the network's own forward calls as a function; no module has this name."""
 FUNCTIONAL = "functional"
-"""What stands for the path of a batch norm that is no module: the network's forward calls ``F.batch_norm`` itself."""
+"""Stands for the path of a batch norm that the network's own forward calls as a function."""
 
 
 @dataclass
 class Sites:
-    """The name of every convolution and linear layer call, and the place of its gate, both by index of the node."""
+    """The names of the layers of a trace, and the places for gates."""
 
     names: dict[int, str] = field(default_factory=dict)
+    """index of the node of a convolution or linear layer to the layer's name"""
     places: dict[int, Site] = field(default_factory=dict)
+    """index of the node of a convolution to the place of its gate"""
     norms: dict[str, str | None] = field(default_factory=dict)
-    """name of a convolution with a place to the path of the batch norm that moves inside it"""
+    """name of a convolution that can have a gate to the path of its batch norm; None if it has none"""
     reasons: dict[str, str] = field(default_factory=dict)
-    """name of a convolution without a place to why"""
+    """name of a convolution that can have no gate to the reason"""
 
     @property
     def convolutions(self) -> set[str]:
-        """All convolutions, with a place or without."""
+        """The names of all convolutions, whether or not they can have a gate."""
         return {site.name for site in self.places.values()} | self.reasons.keys()
 
     def drop(self, path: str, reason: str) -> None:
-        """Leaves every call of a module dense."""
+        """Takes the gates from all calls of the module at ``path``, for the given reason."""
         for index, site in list(self.places.items()):
             if module_path(site.name) == path:
                 del self.places[index]
@@ -51,7 +55,11 @@ class Sites:
 
 
 def find_sites(trace: Trace, skip: set[str], shortcuts: bool) -> Sites:
-    """Looks at every convolution of a trace; ``skip`` holds module paths."""
+    """The places for gates in a trace.
+
+    ``skip`` holds the paths of modules that stay dense, with everything in them. Without ``shortcuts``, 1x1 shortcut
+    convolutions stay dense.
+    """
     finder = _Finder(trace, skip, shortcuts)
     for index, node in enumerate(trace.nodes):
         is_conv = node.op == "convolution" and isinstance(ConvolutionCall.of(node).input, Value)
@@ -64,7 +72,7 @@ def find_sites(trace: Trace, skip: set[str], shortcuts: bool) -> Sites:
 
 
 class _Finder:
-    """Fills in the sites of one trace."""
+    """Finds the sites of one trace."""
 
     def __init__(self, trace: Trace, skip: set[str], shortcuts: bool) -> None:
         self.trace, self.skip, self.shortcuts = trace, skip, shortcuts
@@ -74,12 +82,12 @@ class _Finder:
         self._named: Counter[str] = Counter()
 
     def name(self, index: int, path: str) -> None:
-        """Calls a layer by its module's path; a second call of the same is ``path:2``."""
+        """Names the layer at node ``index`` by its module's path; the second call of a module is ``path:2``."""
         self._named[path] += 1
         self.sites.names[index] = path if self._named[path] == 1 else f"{path}:{self._named[path]}"
 
     def place(self, index: int, node: Node) -> None:
-        """Notes where the gate of a convolution can stand, or why it cannot have one."""
+        """Finds the place for the gate of a convolution, or the reason why it can have none."""
         call, name = self.trace.calls[node.call], self.sites.names[index]
         reason = self._obstacle(node, call)
         if reason is not None:
@@ -110,7 +118,7 @@ class _Finder:
         return None
 
     def _norm_after(self, value: Value) -> ModuleCall | None:
-        """The call of a batch norm module that alone reads the value, if there is one."""
+        """The call of a batch norm module if it is the only reader of the value."""
         readers = [self.trace.nodes[i] for i in self.consumers.get(value, ())]
         calls = {node.call for node in readers}
         if len(calls) != 1 or value in self.trace.outputs:
@@ -121,7 +129,8 @@ class _Finder:
         return call if alone and (known or self._is_norm(call)) else None
 
     def _is_norm(self, call: ModuleCall) -> bool:
-        """Someone's own batch norm: channels stay apart, and each has constants of its own; it may end in a ReLU."""
+        """Whether the module is a batch norm of another class: it treats each channel on its own, with constants for
+        each channel. It may end in a ReLU."""
         nodes = self.trace.nodes[call.first_node : call.end_node]
         apart = all(_kind(node) in BATCH_NORM | KEEP_ZERO | AFFINE and len(node.inputs()) == 1 for node in nodes)
         if not apart or not nodes:
@@ -133,20 +142,20 @@ class _Finder:
         )
 
     def _functional_norm_after(self, value: Value) -> Value | None:
-        """What a batch norm that is no module makes of the value, if that alone reads it."""
+        """The output of a batch norm that is called as a function, if it is the only reader of the value."""
         readers = [self.trace.nodes[i] for i in self.consumers.get(value, ())]
         if len(readers) != 1 or value in self.trace.outputs or readers[0].args[0] != value:
             return None
         return readers[0].outputs[0] if _kind(readers[0]) in BATCH_NORM else None
 
     def _is_shortcut(self, node: Node, call: ModuleCall) -> bool:
-        """A 1x1 convolution beside another branch that starts from the same input."""
+        """Whether this is a 1x1 convolution whose input is read by another branch too."""
         weight = ConvolutionCall.of(node).weight
         kernel = weight.shape[2:] if isinstance(weight, Tensor) else (0,)
         return all(size == 1 for size in kernel) and len(self.consumers[call.inputs[0]]) > 1
 
     def settle_norms(self) -> None:
-        """A batch norm moves inside its convolution only if both are always used together."""
+        """Puts gates before the batch norm where the convolution and the batch norm are not always used together."""
         found: dict[str, set[str | None]] = {}
         for name, norm in self.sites.norms.items():
             found.setdefault(module_path(name), set()).add(norm)

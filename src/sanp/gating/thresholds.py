@@ -1,6 +1,6 @@
-"""Calibrates all decision thresholds together, so that the mean cost on given images is the budget.
+"""Calibrates the thresholds of all layers together, so that the mean FLOPs of given images meet a budget.
 
-Top-k gates have no threshold; for them k is changed.
+Top-k gates have no threshold; for them k is changed. The *level* of an SPM stands for either (see spm/binarize.py).
 """
 
 from collections.abc import Callable, Iterable
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from sanp.gating.network import GatedNetwork
 
 CLOSE = 5e-4
-"""near enough to the wanted share of the FLOPs to stop"""
+"""the search ends when the share of the dense FLOPs is this close to the wanted one"""
 FAR = 5e-3
-"""so far from it that layers are moved one by one"""
+"""if it is farther off than this with one level for all layers, single layers are opened"""
 
 
 def batches_of(images: Tensor | Iterable[Any], inputs: int = 1, size: int = 250) -> list[Any]:
-    """Batches of what the network takes, without labels: tensors, or tuples where it has several inputs."""
+    """Batches of what the network takes, without labels: tensors, or tuples or dicts if it has several inputs.
+
+    ``images`` is a tensor, or an iterable of batches that may have labels after the inputs. ``inputs`` is how many
+    inputs the network takes. ``size`` is the batch size into which a tensor is split.
+    """
     if isinstance(images, Tensor):
         return list(images.split(size))
     check_many("images", images, "a tensor, or batches of one")
@@ -44,7 +48,7 @@ def _inputs_of(batch: Any, inputs: int) -> Any:
 
 @torch.no_grad()
 def mean_kept(network: "GatedNetwork", batches: list[Any]) -> float:
-    """The mean share of the dense FLOPs that is computed for these batches, in evaluation mode."""
+    """The share of the dense FLOPs that is computed for these batches, as a mean over their samples."""
     total, count = 0.0, 0
     for x in batches:
         with record(network) as gates:
@@ -57,7 +61,11 @@ def mean_kept(network: "GatedNetwork", batches: list[Any]) -> float:
 def calibrate_thresholds(
     network: "GatedNetwork", kept: float, images: Tensor | Iterable[Any], steps: int = 20
 ) -> float:
-    """Sets one level in all layers so that the mean cost is ``kept``; gives the share reached on these images."""
+    """Sets the level of all layers so that ``kept``, a share of the dense FLOPs, is computed for these images.
+
+    All layers get the same level, at most ``steps`` of which are tried. If none comes near, single layers are opened.
+    ``images`` is a tensor or batches, see :func:`batches_of`. Returns the share that was reached.
+    """
     batches = batches_of(images, max(1, len(network.origin.input_shapes)))
     tensors = tensors_in(batches)
     if not batches or not all(tensor.numel() for tensor in tensors):
@@ -95,12 +103,13 @@ def _open_one_by_one(
     tried: dict[float, float],
     kept_at: Callable[[float], float],
 ) -> float:
-    """From the nearest cost below the budget, opens one layer after the other where the budget leaves room for it.
+    """Starts from the level nearest below the budget and opens single layers, as far as the budget allows.
 
-    Where the images do not differ in a layer it opens all at once, and no common level may come near to the budget.
+    In a layer that treats all images alike, gates open for all images at once. Then it may be that no common level
+    comes near to the budget.
     """
     closed = min((level for level, share in tried.items() if share <= kept), default=max(tried))
-    opened = min(tried) - 1  # saliencies and values are of that order
+    opened = min(tried) - 1  # saliencies are of the order of 1
     reached = kept_at(closed)
     for layer in network.layers.values():
         layer.spm.level = opened
@@ -113,10 +122,13 @@ def _open_one_by_one(
 
 
 def _tried_levels(kept_at: Callable[[float], float], kept: float, start: float, steps: int) -> dict[float, float]:
-    """Levels and what is kept at each, one of them near the wanted share if any is; less is kept at a higher level."""
+    """Levels and the share that is kept at each; one of them is near the wanted share if there is such a level.
+
+    Higher levels keep less. The search begins at the level ``start`` and tries at most ``steps`` levels.
+    """
     tried = {start: kept_at(start)}
     width = 0.05
-    low = high = start  # kept_at(low) >= kept >= kept_at(high) once both ends are found
+    low = high = start  # kept_at(low) >= kept >= kept_at(high) after the two loops
     while len(tried) < steps and tried[low] < kept:
         low, width = low - width, 2 * width
         tried[low] = kept_at(low)

@@ -1,4 +1,4 @@
-"""The promise of ``gate``: with all gates open and every saliency 1, the network computes what it did before."""
+"""Checks what ``gate`` promises: with all gates open and every saliency 1, the network computes what it did before."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,25 +13,26 @@ from sanp.gating.network import GatedNetwork
 from sanp.spm.recording import Gates, record
 
 TOLERANCE = 1e-4
-"""relative to the largest output; a wrong network is off by far more, and moved batch norms round differently"""
+"""largest accepted difference, relative to the largest output. Moved batch norms round differently; a wrong network
+differs by far more."""
 
 
 class OpenGates(nn.Module):
-    """In place of an SPM: every channel open, every saliency 1."""
+    """A substitute for an SPM: every channel open, every saliency 1. ``channels`` is the number of output channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels = channels
 
     def forward(self, x: Tensor) -> Gates:  # (N, C_in, ...)
-        """Ones."""
+        """Ones for each sample and output channel."""
         ones = torch.ones(len(x), self.channels, device=x.device)
         return Gates(ones, ones, ones)
 
 
 @contextmanager
 def gates_by(gated: GatedNetwork, substitutes: dict[str, nn.Module]) -> Iterator[None]:
-    """Other modules in place of the SPMs, by layer name; the SPMs are back afterwards."""
+    """Inside, ``substitutes`` take the place of the SPMs; they are given by layer name and return :class:`Gates`."""
     layers = gated.layers
     originals = {name: layers[name].spm for name in substitutes}
     for name, substitute in substitutes.items():
@@ -45,14 +46,14 @@ def gates_by(gated: GatedNetwork, substitutes: dict[str, nn.Module]) -> Iterator
 
 @contextmanager
 def all_open(gated: GatedNetwork) -> Iterator[None]:
-    """All gates open, every saliency 1."""
+    """Inside, all gates are open and every saliency is 1."""
     channels = {name: layer.out_channels for name, layer in gated.cost.gates.items() if ":" not in name}
     with gates_by(gated, {name: OpenGates(count) for name, count in channels.items()}):
         yield
 
 
 def largest_difference(result: Any, expected: Any) -> float:
-    """Between the tensors of two structures, relative to the largest number in the second."""
+    """The largest difference between the tensors of two structures, relative to the largest number in ``expected``."""
     pairs = list(zip(tensors_in(result), tensors_in(expected), strict=True))
     pairs = [(a, b) for a, b in pairs if (b.is_floating_point() or b.is_complex()) and b.numel()]
     scale = max((float(b.abs().max()) for _, b in pairs), default=0.0)
@@ -62,7 +63,10 @@ def largest_difference(result: Any, expected: Any) -> float:
 
 @torch.no_grad()
 def check_unchanged(gated: GatedNetwork, example: Any, expected: Any) -> None:
-    """Runs the gated network with all gates open; an error if a gate was left out or the output is another."""
+    """Runs the gated network with all gates open; an error if a gate did not run or the output is different.
+
+    ``example`` is the example input, ``expected`` the output of the original network for it.
+    """
     with evaluating(gated), all_open(gated):
         with record(gated) as gates:
             try:
@@ -81,7 +85,7 @@ def check_unchanged(gated: GatedNetwork, example: Any, expected: Any) -> None:
         if largest_difference(result, expected) <= TOLERANCE:
             return
         again = call_with(gated, example)
-    if largest_difference(again, result) <= TOLERANCE:  # else the network draws random numbers in evaluation too
+    if largest_difference(again, result) <= TOLERANCE:  # otherwise the network uses random numbers in evaluation too
         raise SanpError(
             f"{type(gated.net).__name__} computes something else once it is gated, with all gates open: its forward "
             "asks what its modules are, or reads their parameters; name those modules in skip"

@@ -1,6 +1,6 @@
-"""Exactly the pruning methods, a file each with its settings; imports spm, gating and training.
+"""The pruning methods, one file each with its settings; imports core, spm, tracing, gating and training.
 
-``METHODS`` is the table of them; ``parts`` and ``cutting`` hold what several of them use.
+``METHODS`` is the table of all methods. The folders ``parts`` and ``cutting`` hold code that several methods share.
 """
 
 from dataclasses import replace
@@ -41,13 +41,16 @@ METHODS: dict[str, Method] = {
 
 
 def config_of(method: str) -> type | None:
-    """The class of a method's own settings; None if it has none."""
+    """The class of the settings of the method with this name; None if it has no settings of its own."""
     config = getattr(METHODS.get(method), "config", None)
     return None if config is None else type(config)
 
 
 def method_named(name: str, config: Any = None) -> Method:
-    """The method of this name, with settings of its own if some are given; an unknown name is an error."""
+    """The method with this name; an error if there is none.
+
+    ``config`` holds the method's own settings, of the class :func:`config_of`; its defaults if None.
+    """
     check_kind("the method", name, str, "a name")
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)

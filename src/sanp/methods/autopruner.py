@@ -1,9 +1,12 @@
-"""AutoPruner (Luo and Wu, 2018): a code layer beside each convolution learns which channels to keep, for all images.
+"""AutoPruner (Luo and Wu, 2018): a code layer after each convolution learns which channels to keep, for all images.
 
-v = full-size convolution of the 2x2 max-pooled batch mean of the activation, one value a channel; the channels are
-scaled by σ(α v), α growing from 1 to 100; cross entropy + Σ reg (mean scale - target)², reg = 100 |mean scale - target|
-Then the channels of small v are cut out and the rest is fine-tuned. The target is the one rate whose cost is the
-budget; the cut is at σ(α v) = 0.5, moved as far as the budget needs. Channels joined by an addition stay whole.
+The code layer is a linear layer. Its input is the batch mean of the convolution's activation after a 2x2 max pooling;
+its output v has one value for each channel. The channels are scaled by σ(α v), where α grows from 1 to 100. The loss is
+cross entropy + Σ reg (mean scale - target)², with reg = 100 |mean scale - target|. Then the channels of smallest v are
+cut out and the rest is fine-tuned.
+
+The target is the rate, the same in all layers, whose FLOPs meet the budget. The paper cuts where σ(α v) < 0.5; here the
+threshold is moved so that the FLOPs meet the budget. Channels that an addition joins with others are not removed.
 """
 
 import math
@@ -34,13 +37,13 @@ class AutoPrunerConfig:
     """Settings of AutoPruner."""
 
     steepest: float = 100.0
-    """α at the end of the code stage; it starts at 1"""
+    """steepness α of the sigmoid at the end of training the code layers; it starts at 1"""
     strength: float = 100.0
-    """reg is so much times the distance from the target"""
+    """factor of reg: reg is this times the distance of the mean scale from the target"""
     code_share: float = 0.5
-    """share of the epochs that train the code layers; the rest fine-tunes"""
+    """share of the epochs that train the code layers; the others fine-tune"""
     lr: float = 0.02
-    """learning rate of the code layers (AdamW): about how far v can move in a step"""
+    """learning rate of the code layers (AdamW); it is about how far v can move in one step"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -51,7 +54,11 @@ class AutoPrunerConfig:
 
 
 class CodeLayer(nn.Module):
-    """A layer whose channels are scaled by one value each, which the layer's own activation gives."""
+    """A layer and its code layer, which scales each channel by a value predicted from the layer's activation.
+
+    ``name`` is the name of the convolution. ``layer`` is the module whose output is scaled; its output has the given
+    ``channels``, ``height`` and ``width``.
+    """
 
     mean_v: Tensor
     steepness: Tensor
@@ -67,13 +74,13 @@ class CodeLayer(nn.Module):
         self.register_buffer("steepness", torch.ones(()))
 
     def forward(self, x: Tensor) -> Tensor:  # -> (N, C, H, W)
-        """The activation scaled by σ(α v); evaluation uses the running mean of v."""
+        """The output of the layer times σ(α v); evaluation uses the running mean of v."""
         y: Tensor = self.layer(x)
         v = self.mean_v
         if self.training:
             mean = F.max_pool2d(F.relu(y.detach()).mean(0, keepdim=True), self.pool)  # (1, C, H / 2, W / 2)
             with torch.autocast(x.device.type, enabled=False):  # decisions must not depend on rounding
-                v = self.code(mean.flatten(1).float())[0] / self.size  # (C,); steps move it alike in layers of any size
+                v = self.code(mean.flatten(1).float())[0] / self.size  # (C,); so a step moves v alike in all layers
             with torch.no_grad():
                 self.mean_v.lerp_(v, 0.1)
         scale = torch.sigmoid(self.steepness * v)
@@ -82,7 +89,11 @@ class CodeLayer(nn.Module):
 
 
 class CodedNetwork(nn.Module):
-    """A network in training with code layers around where its convolutions' channels come out."""
+    """A network with code layers, for training.
+
+    ``sites`` maps the path of a convolution to that of the module whose output is scaled: its batch norm, or the
+    convolution itself. ``net`` is changed in place. ``example`` is an input for it.
+    """
 
     def __init__(self, net: nn.Module, sites: Mapping[str, str], example: Tensor) -> None:
         super().__init__()
@@ -96,7 +107,7 @@ class CodedNetwork(nn.Module):
             _put(net, site, self.layers[path].to(device_of(net)))
 
     def forward(self, x: Tensor) -> Any:
-        """The network's own forward, its channels scaled on the way and the scales recorded."""
+        """The forward of the network with scaled channels; the scales are recorded as gates."""
         with forward_of(self):
             return self.net(x)
 
@@ -105,18 +116,18 @@ class CodedNetwork(nn.Module):
         return [parameter for layer in self.layers.values() for parameter in layer.code.parameters()]
 
     def network_parameters(self) -> list[nn.Parameter]:
-        """All others."""
+        """All parameters except those of the code layers."""
         codes = {id(parameter) for parameter in self.code_parameters()}
         return [parameter for parameter in self.net.parameters() if id(parameter) not in codes]
 
     def remove_codes(self) -> None:
-        """Leaves the network as it would be without code layers."""
+        """Takes the code layers out of the network again."""
         for path, site in self._sites.items():
             _put(self.net, site, self.layers[path].layer)
 
 
 def _output_shapes(net: nn.Module, paths: list[str], example: Tensor) -> dict[str, torch.Size]:
-    """The shape of what each of these modules puts out."""
+    """The output shape of each of these modules."""
     trace = trace_forward(net, example)
     calls = {call.path: call for call in trace.calls}
     return {path: trace.shapes[calls[path].outputs[0].index] for path in paths}
@@ -128,7 +139,10 @@ def _put(net: nn.Module, path: str, module: nn.Module) -> None:
 
 
 def rate_penalty(scales: Iterable[Tensor], target: float, strength: float) -> Tensor:
-    """Σ over the layers of reg (mean scale - target)², reg = strength |mean scale - target|, a constant."""
+    """Σ over the layers of reg (mean scale - target)², with reg = strength |mean scale - target| without a gradient.
+
+    ``scales`` holds the scales of each layer, ``target`` the mean that they should have.
+    """
     terms = []
     for scale in scales:
         gap = scale.mean() - target
@@ -146,12 +160,12 @@ class AutoPruner:
     config: AutoPrunerConfig = field(default_factory=AutoPrunerConfig)
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """One channel in each layer must not cost more than the budget."""
+        """An error if one channel in each layer already exceeds the budget."""
         cutting = Cutting(net, task, self.name)
         cutting.check_emptying(removable_groups(cutting.channel_groups, added=False))
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Code layers, the cut, fine-tuning."""
+        """Trains with code layers, cuts the network, fine-tunes it."""
         cutting = Cutting(net, task, self.name)
         if cutting.example.dim() != 4:
             shape = tuple(cutting.example.shape)
@@ -196,7 +210,10 @@ class AutoPruner:
 
 
 def code_scores(cutting: Cutting, coded: CodedNetwork, layers: dict[str, Tensor]) -> dict[int, float]:
-    """The running mean of v of each channel that may go; its sign says on which side of σ = 0.5 it is."""
+    """The running mean of v of each removable channel group; it is negative where σ(α v) < 0.5.
+
+    ``layers`` holds the removable groups of each convolution, by path.
+    """
     scores = {}
     for path, groups in layers.items():
         channels = cutting.channel_groups.groups_of(cutting.channel_groups.members[path].outputs).tolist()

@@ -1,8 +1,8 @@
-"""CG, Channel Gating (Hua et al., 2019): a quarter of the input channels decides, pixel by pixel, on the other three.
+"""CG, Channel Gating (Hua et al., 2019): a quarter of the input channels decides for each pixel if the rest is added.
 
-Cross entropy + 1e-4 Σ (δ - T)²: every threshold δ is drawn to the target T. T is the one whose cost is the budget; it
-follows the running cost in training and is set at the end on training images. The first convolution and 1x1 shortcuts
-are not gated. It saves pixels, not channels: its FLOPs count, but an engine that skips channels gains nothing from it.
+The loss is cross entropy + 1e-4 Σ (δ - T)², which pulls every threshold δ towards the target T. In training T follows
+the budget; at the end it is set on training images so that the FLOPs meet the budget. The first convolution and 1x1
+shortcuts are not gated. Since it skips pixels and not channels, an engine that skips channels does not become faster.
 """
 
 import copy
@@ -29,7 +29,7 @@ from sanp.training.task import Task, with_teacher
 from sanp.training.term import Contribution, Forward, stage_with_term
 
 OPEN, CLOSED = -6.0, 6.0
-"""targets, in deviations of the partial sums, at which all gates are on or off"""
+"""targets T at which all gates are on or off, in deviations of the partial sums"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +37,11 @@ class CGConfig:
     """Settings of Channel Gating."""
 
     groups: int = 4
-    """p: the base path is 1/p of the input channels"""
+    """p: 1/p of the input channels, the base path, is always computed and decides about the others"""
     hold: float = 1e-4
-    """weight of Σ (δ - T)²"""
+    """weight of Σ (δ - T)², which pulls the thresholds δ towards the target T"""
     gain: float = 0.5
-    """how far T moves in a step for a miss of the whole network"""
+    """how far T moves in a step if the FLOPs are off the target by all dense FLOPs"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -52,14 +52,14 @@ class CGConfig:
 
 
 class HeldThresholds:
-    """hold · Σ (δ - T)², T following the running cost: it rises while more is computed than the target wants."""
+    """The penalty hold · Σ (δ - T)². T is the level of ``controller``: it rises while too many FLOPs are computed."""
 
     def __init__(self, network: PixelGatedNetwork, controller: IntegralController, hold: float) -> None:
         self.network, self.controller, self.hold = network, controller, hold
         network.set_target(controller.level)
 
     def contribute(self, forward: Forward) -> Contribution:
-        """The penalty, and T for the next step."""
+        """The penalty of this step; T is set for the next one."""
         loss = self.hold * torch.stack([gate.offset.square().sum() for gate in self.network.gates]).sum()
         target, level = self.controller.target, self.controller.level
         self.controller.update(mean_kept(self.network.cost, decisions_of(forward.gates)))
@@ -67,11 +67,11 @@ class HeldThresholds:
         return Contribution(loss, self.controller.running_kept, target, level)
 
     def state(self) -> dict[str, float | None]:
-        """What a checkpoint keeps."""
+        """The state that a checkpoint keeps."""
         return self.controller.state()
 
     def restore(self, state: dict[str, float | None]) -> None:
-        """Goes on where the state was taken."""
+        """Restores a state that :meth:`state` returned."""
         self.controller.restore(state)
 
 
@@ -85,11 +85,11 @@ class CG:
     config: CGConfig = field(default_factory=CGConfig)
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """An error for a budget below the cost of the base paths."""
+        """An error if the base paths alone exceed the budget."""
         self._network(net, task)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Pixel gates, joint training, the target threshold that meets the budget."""
+        """Inserts pixel gates, trains jointly, then sets the target T that meets the budget."""
         network, kept = self._network(net, task)
         task = with_teacher(task, net)
         epochs = epochs_in_parts(task, 1)[0]
@@ -100,7 +100,7 @@ class CG:
         return network
 
     def _network(self, net: nn.Module, task: Task) -> tuple[PixelGatedNetwork, float]:
-        """A gated copy, and the share of the dense FLOPs that the budget leaves."""
+        """A copy with pixel gates, and the budget as a share of the dense FLOPs."""
         network = PixelGatedNetwork(copy.deepcopy(net), task.example(), self.config.groups)
         kept = kept_of(task, network.cost.dense_flops)
         check_reach(base_kept(network), kept, self.name)
@@ -122,7 +122,7 @@ class CG:
 
 
 def base_kept(network: PixelGatedNetwork) -> float:
-    """The share of the dense FLOPs that is computed with every gate off."""
+    """The share of the dense FLOPs that is computed if every gate is off."""
     off = {layer.name: torch.zeros(1, layer.out_channels) for layer in network.cost.layers}
     gated = {name: zeros for name, zeros in off.items() if module_path(name) in network.cost.base}
     return mean_kept(network.cost, gated)
@@ -130,7 +130,7 @@ def base_kept(network: PixelGatedNetwork) -> float:
 
 @torch.no_grad()
 def calibrate_target(network: PixelGatedNetwork, task: Task, kept: float) -> None:
-    """Sets the target threshold with which the mean cost on some training images is the budget."""
+    """Sets the target T so that the share ``kept`` of the dense FLOPs is computed for some training images."""
     if not task.config.calibrate_images:
         return
     format = Format(network, task.config.precision)

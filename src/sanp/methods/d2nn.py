@@ -1,8 +1,9 @@
 """D2NN, Dynamic Deep Neural Networks (Liu and Deng, 2018): control nodes choose which of two modules runs.
 
-Here each convolution is such a pair, the whole of it or its first quarter of channels (their "high-low" network), with
-a control node of its own on the layer's input. Reward of a whole episode: λ · right - (1 - λ) · cost; Q-learning moves
-the value of every action taken in the episode towards that one reward. λ = 1 / (1 + price); the budget sets the price.
+Here the two modules are a whole convolution and its first quarter of channels (the "high-low" network of that paper),
+and each convolution has a control node that reads the layer's input. The reward of a forward, the episode, is
+λ · right - (1 - λ) · kept. Q-learning moves the value of every action of the episode towards that one reward.
+λ = 1 / (1 + price), and the price follows the budget.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ class D2NNConfig:
     """Settings of Dynamic Deep Neural Networks."""
 
     explore: float = 0.5
-    """ε at the start; it falls to 0.05"""
+    """ε at the start: share of the samples that take a random action in training; falls to 0.05"""
     lr: float = 1e-3
     """learning rate of the control nodes (AdamW)"""
 
@@ -39,13 +40,13 @@ class D2NNConfig:
 
 
 class ControlNode(Saliency):
-    """Q of running the small or the whole module."""
+    """Predicts Q, the values of running the first quarter and of running the whole layer."""
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(in_channels, HIDDEN)
         self.values = nn.Linear(HIDDEN, len(WIDTHS))
-        with torch.no_grad():  # at the start the whole module is worth more: the network is as it was
+        with torch.no_grad():  # at first the whole layer has the higher value, so that the network is unchanged
             self.values.weight.mul_(0.01)
             self.values.bias.copy_(0.1 * torch.tensor(WIDTHS))
 
@@ -55,19 +56,23 @@ class ControlNode(Saliency):
         return self.hidden.weight.numel() + self.values.weight.numel()
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, 2)
-        """The values, in float32 under autocast too."""
+        """The values, in float32 even under autocast."""
         with torch.autocast(x.device.type, enabled=False):
             values: Tensor = self.values(torch.relu(self.hidden(descriptor(x))))
             return values
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> ChoosingSPM:
-    """One control node."""
+    """An SPM with a control node; SANP's settings in ``config`` are not used."""
     return ChoosingSPM(ControlNode(in_channels), out_channels, WIDTHS)
 
 
 def episode_reward(right: Tensor, kept: Tensor, price: float) -> Tensor:
-    """λ · right - (1 - λ) · kept with λ = 1 / (1 + price). (N,)"""
+    """The reward (N,): λ · right - (1 - λ) · kept, with λ = 1 / (1 + price).
+
+    ``right`` is 1 for each sample that is classified correctly, else 0; ``kept`` is the share of the dense FLOPs that
+    each sample computes.
+    """
     mix = 1 / (1 + price)
     return mix * right - (1 - mix) * kept
 
@@ -83,11 +88,11 @@ class D2NN(ChoosingMethod):
     config: D2NNConfig = field(default_factory=D2NNConfig)
 
     def spm_maker(self) -> MakeSPM:
-        """A control node at every convolution."""
+        """SPMs with a control node each."""
         return make_spm
 
     def learn(self, episode: Episode, price: float) -> Tensor:
-        """The mean squared distance of the values taken from the episode's reward."""
+        """The mean squared distance of the values of the chosen actions from the episode's reward."""
         reward = episode_reward(episode.right, episode.kept, price)  # (N,)
         found = torch.stack([taken(choice) for choice in episode.choices], 1)  # (N, layers)
         return (found - reward[:, None]).square().mean()

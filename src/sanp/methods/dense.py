@@ -1,4 +1,4 @@
-"""Dense: nothing is pruned. The row that the others are compared with, and the network that they start from."""
+"""Dense: prunes nothing. The other methods are compared with this network, and start from it."""
 
 from dataclasses import dataclass
 
@@ -17,9 +17,9 @@ class Dense:
     sample_adaptive: bool = False
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """Every budget will do."""
+        """Accepts every budget, since it is not used."""
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """No stage at all, whatever the budget."""
+        """Yields no stage and returns ``net`` itself."""
         yield from ()
         return net

@@ -1,9 +1,11 @@
-"""FBS, Feature Boosting and Suppression (Gao et al., 2019): out = relu(π(x) (norm(conv(x)) + β)), π = winners of g(x).
+"""FBS, Feature Boosting and Suppression (Gao et al., 2019): out = relu(π(x) (norm(conv(x)) + β)).
 
-g = relu(φ ss(x) + ρ), ss = the mean of each input channel's absolute values, one linear layer with weights N(0, 0.05),
-ρ = 1 at the start; π keeps the ceil(density C) largest of g. Loss + 1e-8 Σ|g|. The density goes down by 0.1 at a time,
-each from the last, to the one whose cost is the budget. g takes the place of batch norm's scale: here the trained
-scale stays as a constant factor, so that inserting g changes nothing.
+g(x) = relu(φ ss(x) + ρ) predicts the saliencies by one linear layer; ss(x) is the mean absolute value of each input
+channel, φ starts from N(0, 0.05) and ρ from 1. π(x) keeps the ceil(density C) largest of g(x) and sets the others to 0.
+The loss has a term 1e-8 Σ|g|. The density falls in steps of 0.1 to the one that meets the budget.
+
+In FBS, g takes the place of the batch norm's scale. Here the trained scale stays as a constant factor, so that
+inserting g does not change the network.
 """
 
 import math
@@ -34,11 +36,11 @@ class FBSConfig:
     """Settings of Feature Boosting and Suppression."""
 
     lasso: float = 1e-8
-    """weight of Σ|g|"""
+    """weight of Σ|g| in the loss"""
     fall: float = 0.1
-    """how far the density goes down at a time"""
+    """by how much the density is lowered each time"""
     falling: float = 0.5
-    """share of the steps over which it goes down"""
+    """share of the steps over which the density is lowered"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -48,7 +50,11 @@ class FBSConfig:
             raise SanpError(f"fall {self.fall} and falling {self.falling} are shares: give them between 0 and 1")
 
     def target_at(self, kept: float, progress: float) -> float:
-        """The cost to come to: that of densities 0.1 apart, from 1 down to the budget's (cost = density²)."""
+        """The share of the dense FLOPs that is the target when the share ``progress`` of the steps is done.
+
+        It is that of a density which falls in steps of ``fall`` from 1 to the one of the budget ``kept``, where the
+        FLOPs are taken to be proportional to density².
+        """
         last = math.sqrt(kept)
         rungs = max(1, math.ceil((1 - last) / self.fall - 1e-9))
         done = rungs if progress >= self.falling else 1 + int(rungs * progress / self.falling)
@@ -56,7 +62,7 @@ class FBSConfig:
 
 
 class BoostingSaliency(Saliency):
-    """g(x): how much each output channel is to be amplified."""
+    """g(x): the predicted factor of each output channel."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -70,19 +76,19 @@ class BoostingSaliency(Saliency):
         return self.phi.weight.numel()
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
-        """relu(φ ss(x) + ρ), in float32 under autocast too."""
+        """relu(φ ss(x) + ρ), in float32 even under autocast."""
         with torch.autocast(x.device.type, enabled=False):
             ss = x.float().abs().mean(tuple(range(2, x.dim())))  # (N, C_in)
             return F.relu(self.phi(ss))
 
     def folded(self) -> FoldedSaliency:
-        """One layer, and the channel for the second."""
+        """The linear layer as the first layer, and the identity as the second."""
         channels = self.phi.out_features
         return FoldedSaliency(self.phi.weight, self.phi.bias, torch.eye(channels), torch.zeros(channels), absolute=True)
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
-    """FBS's predictor and its winners; none of SANP's settings apply."""
+    """An SPM with FBS's predictor that opens a fixed number of channels; SANP's settings in ``config`` are not used."""
     return SPM(BoostingSaliency(in_channels, out_channels), TopK(out_channels, round_up=True))
 
 
@@ -96,18 +102,18 @@ class FBS(GatingMethod):
     config: FBSConfig = field(default_factory=FBSConfig)
 
     def spm_maker(self) -> MakeSPM:
-        """FBS's predictors, all channels winning for a start."""
+        """SPMs with FBS's predictors; all channels are open at first."""
         return make_spm
 
     def prepare(self, gated: GatedNetwork) -> None:
-        """The predictors take the place of the batch norms' scales, which stay as they are."""
+        """Freezes the scales of the batch norms, whose place the predictors take."""
         for layer in gated.layers.values():
             scale = getattr(layer.norm, "weight", None)
             if isinstance(scale, nn.Parameter):
                 scale.requires_grad_(False)
 
     def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
-        """All epochs jointly, while the density goes down."""
+        """Trains network and predictors for all epochs, while the density falls."""
         kept = gated.kept_for(task.budget)
         epochs = epochs_in_parts(task, 1)[0]
         yield density_stage(gated, task, epochs, lambda progress: self.config.target_at(kept, progress), self._lasso)

@@ -1,8 +1,9 @@
-"""FCP / OFCP, filter clustering (a reading of the abstract): filters of a layer in ceil(C (1 - rate)) fixed clusters.
+"""FCP / OFCP, filter clustering, as far as its abstract tells: the filters of a layer form ceil(C (1 - rate)) clusters.
 
-Cross entropy + (λ/2) Σ |w_i - mean of its cluster|², batch norm scale and shift included, λ growing; then every cluster
-becomes its mean filter and the next layers' kernels over it are summed, which is exact when its filters are equal; the
-rest is fine-tuned. The rate is the one whose cost is the budget. Layers joined by an addition share their clusters.
+The loss is cross entropy + (λ/2) Σ |w_i - mean of its cluster|² with a growing λ; w_i includes batch norm scale and
+shift. Then each cluster becomes one filter, its mean, and the next layers' kernels over its channels are summed, which
+is exact if the filters of a cluster are equal. At last the network is fine-tuned. The rate is set so that the FLOPs
+meet the budget. Layers that are joined by an addition share their clusters.
 """
 
 from dataclasses import dataclass, field
@@ -26,9 +27,9 @@ class FCPConfig:
     """Settings of filter clustering."""
 
     pull: float = 6.0
-    """λ grows so far that distances within a cluster shrink to exp(-pull) where nothing else moves them"""
+    """how strongly λ grows: the penalty alone would shrink distances within a cluster by the factor exp(-pull)"""
     cluster_share: float = 0.5
-    """share of the epochs that pull clusters together; the rest fine-tunes"""
+    """share of the epochs that train with the penalty; the others fine-tune"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -40,15 +41,18 @@ class FCPConfig:
 
 @dataclass(frozen=True)
 class Clustered:
-    """One layer's channels in clusters."""
+    """The channels of one layer in clusters."""
 
     groups: Tensor
+    """(C,): the channel groups of the layer"""
     assigned: Tensor
+    """(C,): the cluster of each"""
     parts: list[Part]
+    """the tensors that hold their filters"""
 
     @property
     def count(self) -> int:
-        """How many clusters."""
+        """The number of clusters."""
         return int(self.assigned.max()) + 1
 
 
@@ -62,12 +66,12 @@ class FCP:
     config: FCPConfig = field(default_factory=FCPConfig)
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """One channel in each layer must not cost more than the budget."""
+        """An error if one channel in each layer already exceeds the budget."""
         cutting = Cutting(net, task, self.name)
         cutting.check_emptying(removable_groups(cutting.channel_groups))
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Clusters, the stage that pulls them together, the merge, fine-tuning."""
+        """Finds the clusters, trains with the penalty, merges each cluster, fine-tunes."""
         cutting = Cutting(net, task, self.name)
         layers = removable_groups(cutting.channel_groups)
 
@@ -79,7 +83,7 @@ class FCP:
         pulled, fine = epochs_in_parts(task, self.config.cluster_share, 1 - self.config.cluster_share)
         if pulled:
             distance = total_lr(task.config, pulled, steps_in(task.loader), weight=lambda progress: progress)
-            strength = self.config.pull / distance if distance else 0.0  # a lone step has no time to grow
+            strength = self.config.pull / distance if distance else 0.0  # in a single step λ stays 0
             yield plain_stage(
                 "cluster", cutting.net, cutting.task, pulled, penalty=_cluster_pull(cutting.net, clustered, strength)
             )
@@ -91,7 +95,7 @@ class FCP:
 
 
 def num_clusters(channels: int, rate: float) -> int:
-    """ceil(C (1 - rate)), at least one."""
+    """The number of clusters of a layer with C channels: ceil(C (1 - rate)), at least one."""
     return max(1, channels - int(rate * channels + 1e-9))
 
 
@@ -101,7 +105,7 @@ def _cluster(cutting: Cutting, groups: Tensor, rate: float) -> Clustered:
 
 
 def _cluster_pull(net: nn.Module, clustered: list[Clustered], strength: float) -> Penalty:
-    """(λ/2) Σ |w_i - mean|², λ = strength · progress."""
+    """The penalty (λ/2) Σ |w_i - mean|², with λ = strength · progress."""
 
     def penalty(forward: Forward) -> Tensor:
         spreads = [

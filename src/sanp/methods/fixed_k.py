@@ -1,6 +1,7 @@
-"""FIXED K (paper 5.1): the same share of channels in every layer for every image, those of highest saliency.
+"""FIXED K (paper 5.1): opens the same share of channels in every layer for every image, those of highest saliency.
 
-No hashing and no cost loss; the channels that stay are still scaled by s. The share is that whose cost is the budget.
+There is no hashing and no cost loss; open channels are still scaled by s. The share is set so that the FLOPs meet the
+budget.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from sanp.training.task import Task
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
-    """SANP's saliency with a fixed number of winners."""
+    """An SPM with SANP's saliency that opens a fixed number of channels."""
     saliency = predicted_saliency(in_channels, out_channels, config)
     group = gcd(out_channels, config.group)
     return SPM(saliency, TopK(out_channels // group), most=config.most, group=group)
@@ -35,11 +36,11 @@ class FixedK(GatingMethod):
     sample_adaptive: bool = True
 
     def spm_maker(self) -> MakeSPM:
-        """A fixed number of winners in every layer, all channels for a start."""
+        """SPMs that open a fixed number of channels; all of them at first."""
         return make_spm
 
     def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
-        """Warm-up, then the density falls to that of the budget and stays."""
+        """Warm-up, then joint training while the density falls to that of the budget."""
         kept = gated.kept_for(task.budget)
         if task.config.warmup_epochs:
             yield warmup_stage(gated, task)

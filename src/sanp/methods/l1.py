@@ -1,7 +1,7 @@
-"""L1-norm filter pruning (Li et al., 2017): drop the filters of least Σ|w|, the same rate in every layer, fine-tune.
+"""L1-norm filter pruning (Li et al., 2017): removes the filters of least Σ|w|, the same share of each layer.
 
-Layers whose channels an addition ties to another's stay whole, as in its paper ("first convolution of a block only").
-The rate is the one whose cost is the budget.
+The rest is fine-tuned. The share is set so that the FLOPs meet the budget. Layers whose channels an addition joins with
+those of another layer are not pruned, as in that paper (only the first convolution of a block).
 """
 
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ class L1:
     sample_adaptive: bool = False
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """One channel in each layer must not cost more than the budget."""
+        """An error if one channel in each layer already exceeds the budget."""
         cutting = Cutting(net, task, self.name)
         cutting.check_emptying(removable_groups(cutting.channel_groups, added=False))
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Cuts, then fine-tunes for all of the epochs."""
+        """Cuts the network, then fine-tunes it for all epochs."""
         cutting = Cutting(net, task, self.name)
         layers = removable_groups(cutting.channel_groups, added=False)
         scores: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""What a pruning method is: what it adapts to, and the stages that turn a dense network into a pruned one."""
+"""The interface of a pruning method, and a base for methods that gate the network."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,81 +17,85 @@ from sanp.training.task import Task, with_teacher
 
 
 class Method(Protocol):
-    """One row of the paper's tables."""
+    """A pruning method: its name, what it adapts to, and the stages that turn a dense network into a pruned one."""
 
     @property
     def name(self) -> str:
-        """What the command line and files call it."""
+        """The name on the command line and in files."""
         ...
 
     @property
     def layer_adaptive(self) -> bool:
-        """L-a: the pruning rate differs between layers."""
+        """L-a in the paper's tables: the pruning rate can differ between layers."""
         ...
 
     @property
     def sample_adaptive(self) -> bool:
-        """S-a: the decisions depend on the image."""
+        """S-a in the paper's tables: the decisions depend on the image."""
         ...
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """An error, before anything is trained, for a budget that the method cannot meet on this network."""
+        """Raises an error if the method cannot meet ``task.budget`` on this network; called before training."""
         ...
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """From a trained dense network to a pruned one that meets ``task.budget``; returns the latter."""
+        """Yields the stages that turn the trained dense network ``net`` into a pruned one that meets ``task.budget``;
+        returns the pruned network."""
         ...
 
 
 @runtime_checkable
 class Gating(Protocol):
-    """A method whose pruned networks are gated: files of it are loaded into what this builds."""
+    """A method whose pruned networks are gated; :func:`sanp.load` uses it to build the network that a file is of."""
 
     def gate(
         self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
     ) -> GatedNetwork:
-        """A copy of a network with the method's own SPMs, untrained."""
+        """A copy of ``net`` with untrained SPMs of the method; the arguments are those of :func:`sanp.gate`."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatingMethod:
-    """What methods with SPMs of their own kind share; one says what makes them, and how they are trained."""
+    """Base of the methods that gate the network; each says how its SPMs are made and how they are trained."""
 
     name: str
     layer_adaptive: bool
     sample_adaptive: bool
 
     def spm_maker(self) -> MakeSPM:
-        """What makes the SPMs of one network."""
+        """A function that makes the SPMs of one network."""
         raise NotImplementedError
 
     def prepare(self, gated: GatedNetwork) -> None:
-        """Changes a network that has just been gated; leaves it as it is unless the method needs something."""
+        """Changes a network that has just been gated, if the method needs that; does nothing by default."""
 
     def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
-        """The stages from a gated network to one that meets the budget; SANP's, unless the method has others."""
+        """The stages that train a gated network to the budget; by default those of SANP."""
         yield from fit_stages(gated, task)
 
     def finished(self, gated: GatedNetwork, net: nn.Module, example: Tensor) -> nn.Module:
-        """What is left of the network ``net`` in the end."""
+        """The network that the method returns in the end; by default the gated one.
+
+        ``net`` is the dense network that was gated, ``example`` an input for it.
+        """
         return gated
 
     def gate(
         self, net: nn.Module, example: Any, *, spm: SPMConfig, skip: Sequence[str] = (), shortcuts: bool = True
     ) -> GatedNetwork:
-        """A copy of a network with the method's SPMs in every convolution that can have one, untrained."""
+        """A copy of ``net`` with untrained SPMs of the method; the arguments are those of :func:`sanp.gate`."""
         gated = gate(net, example, spm=spm, skip=skip, shortcuts=shortcuts, make_spm=self.spm_maker())
         gated.origin = replace(gated.origin, method=self.name)
         self.prepare(gated)
         return gated
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """One open channel in each gated layer must not cost more than the budget."""
+        """An error if one open channel in each gated layer already exceeds the budget."""
         kept_for(task.budget, planned_cost(net, task.example()))
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Gates the network and trains it."""
+        """Gates the network, then trains it."""
         example = task.example()
         gated = self.gate(net, example, spm=task.spm)
         gated.budget = parse_budget(task.budget)

@@ -1,7 +1,8 @@
-"""NS, Network Slimming (Liu et al., 2017): cross entropy + w Σ|γ| over the batch norm scales, one threshold for all.
+"""NS, Network Slimming (Liu et al., 2017): trains with w Σ|γ| over the batch norm scales γ, then removes small ones.
 
-The channels below the threshold are cut out and the rest is fine-tuned. The threshold is the one whose cost is the
-budget; a channel that several scales share goes when all of them are below it; no layer loses its last channel.
+Channels with |γ| below one threshold for the whole network are cut out, and the rest is fine-tuned. The threshold is
+set so that the FLOPs meet the budget. A channel with several scales is removed if all of them are below the threshold.
+Every layer keeps at least one channel.
 """
 
 from dataclasses import dataclass, field
@@ -18,8 +19,10 @@ from sanp.training.stage import Stages, steps_in
 from sanp.training.task import Task
 
 PAPER_SPARSITY = 1e-4
+"""w in the paper of Network Slimming"""
 PAPER_TOTAL_LR = 66_000
-"""Σ lr of its 160 epochs of 782 steps at 0.1, a tenth from 50 % and a hundredth from 75 % on, by 1 / (1 - 0.9)"""
+"""sum of the learning rates in the paper of Network Slimming, times 1 / (1 - 0.9) for the momentum: 160 epochs of 782
+steps at 0.1, at a tenth of that from 50 % of the epochs on, at a hundredth from 75 % on"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +30,11 @@ class NSConfig:
     """Settings of Network Slimming."""
 
     sparsity: float | None = None
-    """weight of Σ|γ|; none gives the paper's 1e-4, raised in shorter training so that it pulls as far in all"""
+    """weight of Σ|γ|; none: 1e-4 as in its paper, raised for shorter training so that it has the same effect"""
     highest: float = 1e-2
-    """the weight is not raised above this: beyond, the scales follow it and not the task"""
+    """upper bound of the raised weight; above it the penalty would outweigh the task's loss"""
     sparse_share: float = 0.5
-    """share of the epochs that train with the penalty; the rest fine-tunes"""
+    """share of the epochs that train with the penalty; the others fine-tune"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -41,7 +44,7 @@ class NSConfig:
             raise SanpError(f"sparse_share {self.sparse_share} must be between 0 and 1: it is a share of the epochs")
 
     def weight(self, total_lr: float) -> float:
-        """The weight for a stage whose learning rates add up to this."""
+        """The weight of Σ|γ| for a stage whose learning rates add up to ``total_lr``, momentum included."""
         if self.sparsity is not None:
             return self.sparsity
         return min(self.highest, PAPER_SPARSITY * max(1.0, PAPER_TOTAL_LR / total_lr))
@@ -57,12 +60,12 @@ class NS:
     config: NSConfig = field(default_factory=NSConfig)
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """One channel in each layer must not cost more than the budget."""
+        """An error if one channel in each layer already exceeds the budget."""
         cutting = Cutting(net, task, self.name)
         cutting.check_emptying(removable_groups(cutting.channel_groups))
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Sparsity training, the cut, fine-tuning."""
+        """Trains with the penalty, cuts the network, fine-tunes it."""
         cutting = Cutting(net, task, self.name)
         scales = _scales(cutting)
         cutting.check_reach(below(cutting.channel_groups, scale_scores(cutting, scales), float("inf")))
@@ -83,12 +86,12 @@ class NS:
 
 
 def scale_penalty(scales: dict[str, Tensor]) -> Tensor:
-    """Σ|γ|; its gradient is the subgradient sign(γ), 0 at 0."""
+    """Σ|γ| over the scales of all batch norms, given by path; its gradient is sign(γ), which is 0 at 0."""
     return torch.stack([scale.abs().sum() for scale in scales.values()]).sum()
 
 
 def scale_scores(cutting: Cutting, scales: dict[str, Tensor]) -> dict[int, float]:
-    """Of each channel that may go and has a scale, its largest |γ|."""
+    """The largest |γ| of each removable channel group that has scales; ``scales`` are given by batch norm path."""
     channel_groups = cutting.channel_groups
     removable = {int(group) for groups in removable_groups(channel_groups).values() for group in groups}
     scores: dict[int, float] = {}
@@ -105,7 +108,7 @@ def scale_scores(cutting: Cutting, scales: dict[str, Tensor]) -> dict[int, float
 
 
 def _scales(cutting: Cutting) -> dict[str, Tensor]:
-    """The scales of the batch norms that follow convolutions with channels that may go."""
+    """The scales of the batch norms that follow convolutions, by path; an error if there are none."""
     norms = {
         cutting.channel_groups.norm_of[path]
         for path in cutting.channel_groups.convs

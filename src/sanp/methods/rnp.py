@@ -1,8 +1,9 @@
 """RNP, Runtime Neural Pruning (Lin et al., 2017): an agent decides at each layer how many of 4 channel groups to run.
 
-State: the mean of the layer's input, encoded to 128 numbers, through a recurrent network that all layers share. Action
-i runs the first i of 4 groups. Reward: -price · i/4 / layers at every layer, -α · cross entropy at the end. Q-learning:
-the value of an action is its reward plus the best value at the next layer. The price is set by the budget.
+State: the mean of each channel of the layer's input, encoded to 128 numbers, goes through a recurrent network that all
+layers share. Action i runs the first i of 4 groups. Reward: -price · i/4 / layers at every layer, and -α · loss at the
+last, where the loss is cross entropy. Q-learning: the value of an action is its reward plus the best value at the next
+layer. The price follows the budget.
 """
 
 from contextvars import ContextVar
@@ -30,7 +31,7 @@ class RNPConfig:
     """Settings of Runtime Neural Pruning."""
 
     explore: float = 0.5
-    """ε at the start; it falls to 0.05"""
+    """ε at the start: share of the samples that take a random action in training; falls to 0.05"""
     importance: float = 0.1
     """α: weight of the cross entropy in the reward"""
     lr: float = 1e-3
@@ -45,23 +46,27 @@ class RNPConfig:
 
 
 class Agent(nn.Module):
-    """What all layers share: the recurrent network and the values of the actions."""
+    """The part of the agent that all layers share: the recurrent network, and the layer that predicts action values."""
 
     def __init__(self) -> None:
         super().__init__()
         self.cell = nn.RNNCell(HIDDEN, HIDDEN)
         self.decode = nn.Linear(HIDDEN, GROUPS)
-        with torch.no_grad():  # at the start the whole layer is worth most: the network is as it was
+        with torch.no_grad():  # at first running all groups has the highest value, so that the network is unchanged
             self.decode.weight.mul_(0.01)
             self.decode.bias.copy_(0.1 * torch.tensor(WIDTHS))
 
 
 _hidden: ContextVar[Tensor | None] = ContextVar("hidden", default=None)
-"""the agent's memory within one forward; the last layer clears it"""
+"""the hidden state of the recurrent network within one forward; the last layer clears it"""
 
 
 class RecurrentValues(Saliency):
-    """Q of each action at one layer."""
+    """Predicts Q, the value of each action, at one layer.
+
+    ``agent`` is shared by all layers. The attributes ``first`` and ``last`` say whether this is the first or the last
+    layer of the network.
+    """
 
     def __init__(self, in_channels: int, agent: Agent) -> None:
         super().__init__()
@@ -71,12 +76,12 @@ class RecurrentValues(Saliency):
 
     @property
     def flops(self) -> int:
-        """Multiply-adds for one image: encoder, one step of the recurrent network, values."""
+        """Multiply-adds for one image: the encoder, one step of the recurrent network and the action values."""
         cell, decode = self.agent.cell, self.agent.decode
         return sum(w.numel() for w in (self.encode.weight, cell.weight_ih, cell.weight_hh, decode.weight))
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, GROUPS)
-        """The values, in float32 under autocast too."""
+        """The action values, in float32 even under autocast."""
         with torch.autocast(x.device.type, enabled=False):
             before = None if self.first else _hidden.get()
             hidden = self.agent.cell(torch.relu(self.encode(descriptor(x))), before)
@@ -86,7 +91,10 @@ class RecurrentValues(Saliency):
 
 
 def q_targets(values: list[Tensor], rewards: Tensor) -> Tensor:
-    """What each layer's value should have been: its reward plus the best value at the next layer. (N, layers)"""
+    """The targets (N, layers) of Q-learning: the reward at each layer plus the best value at the next one.
+
+    ``values`` holds the action values (N, actions) of each layer, ``rewards`` is (N, layers).
+    """
     following = [value.detach().amax(1) for value in values[1:]] + [torch.zeros_like(rewards[:, 0])]
     return rewards + torch.stack(following, 1)
 
@@ -102,7 +110,7 @@ class RNP(ChoosingMethod):
     config: RNPConfig = field(default_factory=RNPConfig)
 
     def spm_maker(self) -> MakeSPM:
-        """One agent that decides at every layer."""
+        """SPMs that share one agent."""
         agent = Agent()
 
         def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> ChoosingSPM:
@@ -111,13 +119,13 @@ class RNP(ChoosingMethod):
         return make_spm
 
     def prepare(self, gated: GatedNetwork) -> None:
-        """The agent's memory begins at the first layer and ends at the last."""
+        """Marks the first and the last layer, where the agent's hidden state begins and ends."""
         layers = [gated.layers[module_path(name)].spm.saliency for name in gated.cost.gates]
         if layers:
             layers[0].first = layers[-1].last = True  # type: ignore[assignment]
 
     def learn(self, episode: Episode, price: float) -> Tensor:
-        """The mean squared distance of the values taken from their targets."""
+        """The mean squared distance of the values of the chosen actions from their targets."""
         choices = episode.choices
         rewards = -price * torch.stack([choice.width for choice in choices], 1) / len(choices)  # (N, layers)
         rewards[:, -1] -= self.config.importance * episode.loss

@@ -1,4 +1,4 @@
-"""SANP: saliency from the layer's input, Improved Semantic Hashing, one budget for all layers and images."""
+"""SANP, the method of the paper: saliencies from the layer's input, Improved Semantic Hashing, one budget for all."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from sanp.spm.module import build_spm
 
 @dataclass(frozen=True, kw_only=True)
 class SANP(GatingMethod):
-    """The method; its settings are those of every run."""
+    """The method. It has no section of its own: the sections spm, objective, controller and fit are its settings."""
 
     name: str = "sanp"
     layer_adaptive: bool = True

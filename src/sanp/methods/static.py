@@ -1,11 +1,11 @@
-"""STATIC (paper 5.1): saliencies from one learned vector, so that every image gets the same gates.
+"""STATIC (paper 5.1): the saliencies come from one learned vector, so that every image gets the same gates.
 
-The gates alone multiply the features: a constant factor is as good as none where the weights that follow can learn it,
-and under a batch norm it lets the cost drive all saliencies of a layer to just above 0, where noise decides
-(docs/log.md).
+The features are multiplied by the gates alone, not by the saliencies. A constant factor adds nothing that the weights
+could not learn. And with a batch norm after it, the cost loss could lower all saliencies of a layer to just above 0
+without harm to the output, where noise decides which channels are open (docs/log.md).
 
-Gates that never change are folded into the weights and the closed channels cut out, wherever that saves as much: in a
-chain always; where an addition joins branches with gates of their own, the network stays gated.
+Since the gates never change, they are folded into the weights and the closed channels are cut out, if that saves at
+least as many FLOPs. It does in a chain of layers; where an addition joins gated branches, the network may stay gated.
 """
 
 from collections.abc import Iterator
@@ -23,16 +23,16 @@ from sanp.training.stage import Stage
 from sanp.training.task import Task
 
 RATE = 0.01
-"""The SPMs' learning rate where none is given: a channel that is the same for every image closes only when it has come
-all the way from 1 to 0, and the noise of the task's gradient leaves a third of Adam's step."""
+"""The learning rate of the SPMs if none is given. A gate that is the same for every image closes only when its saliency
+has moved all the way from 1 to 0, and with the noise of the task's gradient it moves by a third of Adam's step."""
 
 SETTLE = 0.3
-"""Where it is not given: constant gates need noise to be tried on both sides of 0 (docs/log.md: 27.6 % error without
-it, 24.1 with it, one seed, under the flat penalty of then)."""
+"""The setting ``settle`` if it is not given. Only with noise are constant gates tried both open and closed: the error
+was 27.6 % without noise, 24.1 % with it (docs/log.md; one seed, an earlier and flatter penalty)."""
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
-    """SANP's module with the descriptor replaced by a constant."""
+    """An SPM like SANP's, but with a learned constant in place of the descriptor, and without scaling by saliency."""
     saliency = StaticSaliency(
         in_channels, out_channels, reduction=config.reduction, bias=config.bias, start=config.start
     )
@@ -48,16 +48,16 @@ class Static(GatingMethod):
     sample_adaptive: bool = False
 
     def spm_maker(self) -> MakeSPM:
-        """Constant gates."""
+        """SPMs with constant gates."""
         return make_spm
 
     def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
-        """SANP's stages at a rate of its own, with noise until the end draws near."""
+        """The stages of SANP, by default with the learning rate ``RATE`` and noise until the last share ``SETTLE``."""
         given = task.config
         settle = SETTLE if given.settle is None else given.settle
         config = replace(given, spm_lr=given.spm_lr or RATE, settle=settle)
         yield from super().train(gated, replace(task, config=config))
 
     def finished(self, gated: GatedNetwork, net: nn.Module, example: Tensor) -> nn.Module:
-        """The fold and the cut, where they save as much."""
+        """The cut network if it saves at least as many FLOPs, else the gated one."""
         return cut_constant_gates(gated, net, example) or gated

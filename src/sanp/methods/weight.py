@@ -1,7 +1,8 @@
-"""Weight pruning (Han et al., 2015): drop the weights below q times the deviation of their layer, retrain, repeat.
+"""Weight pruning (Han et al., 2015): sets weights below q times their layer's deviation to zero, retrains, repeats.
 
-Unstructured: what is left is counted as non-zero multiply-adds, HW (non-zero weights + outputs that have one), and a
-dense engine gains nothing from it. q is the one factor for all layers whose count is the budget.
+The pruning is unstructured. FLOPs are counted as multiply-adds with non-zero weights: HW (non-zero weights + outputs
+that have any). A dense engine does not become faster by it. q is the same in all layers, and set so that the FLOPs meet
+the budget.
 """
 
 import copy
@@ -29,7 +30,7 @@ class WeightConfig:
     """Settings of weight pruning."""
 
     rounds: int = 3
-    """how often weights are dropped and the rest retrained, with equal shares of the epochs"""
+    """how often weights are dropped and the others retrained; each round has the same share of the epochs"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -38,7 +39,10 @@ class WeightConfig:
 
 
 class SparseNetwork(nn.Module):
-    """A network whose convolution weights stay zero once they are: they get no gradient."""
+    """A network whose convolution weights stay zero once they are zero: then they get no gradient.
+
+    ``net`` is the network itself, not a copy; ``example`` is an input for it.
+    """
 
     def __init__(self, net: nn.Module, example: Tensor) -> None:
         super().__init__()
@@ -54,21 +58,21 @@ class SparseNetwork(nn.Module):
         self.training = net.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The network's own forward."""
+        """The forward of the network."""
         return self.net(*args, **kwargs)
 
     @property
     def overhead_flops(self) -> int:
-        """Nothing has to be decided."""
+        """0, since there are no decisions."""
         return 0
 
     @property
     def cost(self) -> FixedCost:
-        """Non-zero multiply-adds."""
+        """Counts the multiply-adds with non-zero weights."""
         return self.cost_with({path: weight != 0 for path, weight in self.weights.items()})
 
     def cost_with(self, left: Mapping[str, Tensor]) -> FixedCost:
-        """The cost if only these weights were not zero."""
+        """The count if only the weights in ``left`` were not zero: path of a layer to a boolean mask of its weights."""
         live = {path: mask.flatten(1).sum(1) for path, mask in left.items()}  # (C_out,)
         own = {layer.name: live.get(layer.path) for layer in self.dense.layers}
         positions = {layer.name: layer.positions for layer in self.dense.layers}
@@ -78,7 +82,7 @@ class SparseNetwork(nn.Module):
 
     @property
     def least(self) -> float:
-        """The cost with one weight left in every layer, as a share of the dense FLOPs."""
+        """The share of the dense FLOPs with one weight left in every layer."""
         one = {path: torch.zeros_like(weight, dtype=torch.bool) for path, weight in self.weights.items()}
         for mask in one.values():
             mask[(0,) * mask.dim()] = True
@@ -86,9 +90,12 @@ class SparseNetwork(nn.Module):
 
     @torch.no_grad()
     def drop(self, kept: float) -> None:
-        """Drops the weights below q · deviation of those that are left, q such that this share of FLOPs is left."""
+        """Sets the smallest weights to zero, so that the share ``kept`` of the dense FLOPs is left.
+
+        These are the weights below q times the deviation of their layer's non-zero weights, with one q for all layers.
+        """
         sizes = {path: weight.abs() / weight[weight != 0].std() for path, weight in self.weights.items()}
-        tops = {path: 0.999 * float(size.max()) for path, size in sizes.items()}  # a layer's largest weight stays
+        tops = {path: 0.999 * float(size.max()) for path, size in sizes.items()}  # every layer keeps its largest weight
 
         def left_at(q: float) -> dict[str, Tensor]:
             return {path: size > min(q, tops[path]) for path, size in sizes.items()}
@@ -101,7 +108,10 @@ class SparseNetwork(nn.Module):
 
 
 def nonzero_flops(positions: int, live: Tensor) -> float:
-    """HW Σ (non-zero weights of an output + 1 for its bias), over the outputs that have any."""
+    """HW Σ (non-zero weights of an output + 1 for its bias), over the outputs that have non-zero weights.
+
+    ``positions`` is HW, ``live`` the number of non-zero weights of each output (C_out,).
+    """
     return float(positions * (live.sum() + (live > 0).sum()))
 
 
@@ -119,20 +129,20 @@ class Weight:
     config: WeightConfig = field(default_factory=WeightConfig)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Drops and retrains in rounds; the share left falls by the same factor in each."""
+        """Drops weights and retrains, in rounds; each round lowers the share of the FLOPs by the same factor."""
         sparse = SparseNetwork(copy.deepcopy(net), task.example())
         kept = self._kept(sparse, task)
         task = with_teacher(task, net)
         rounds = self.config.rounds
         for number, epochs in enumerate(epochs_in_parts(task, *(1,) * rounds)):
             sparse.drop(kept ** ((number + 1) / rounds))
-            if epochs:  # a stage has its own optimizer, so that no momentum moves a dropped weight
+            if epochs:  # each stage has a new optimizer, so that no momentum moves a dropped weight
                 yield plain_stage(f"retrain {number + 1}", sparse, task, epochs)
         finish_norms(sparse, task)
         return sparse
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """One weight in each layer must not cost more than the budget."""
+        """An error if one weight in each layer already exceeds the budget."""
         self._kept(SparseNetwork(copy.deepcopy(net), task.example()), task)
 
     def _kept(self, sparse: SparseNetwork, task: Task) -> float:

@@ -1,1 +1,1 @@
-"""The Saliency-and-Pruning Module (paper 3.1 to 3.3): saliency, binarization, the gated convolution; imports core."""
+"""The Saliency-and-Pruning Module (paper 3.1 to 3.3): saliencies, decisions and the gated convolution; imports core."""

@@ -1,4 +1,4 @@
-"""The gated convolution (paper eq. 5): x_l = s · b · BatchNorm(f * x), an exact zero map where b is 0."""
+"""The gated convolution (paper 3.1, eq. 4): x_l = s · b · BatchNorm(f * x), exactly zero where b is 0."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from sanp.spm.recording import decided, note
 
 
 class _Normalised(nn.Module):
-    """A convolution and the batch norm that follows it, if any; other attributes are the convolution's own."""
+    """A convolution and the batch norm that follows it, if any; all other attributes are the convolution's."""
 
     def __init__(self, name: str, conv: nn.Module, norm: nn.Module | None, *, norm_outside: bool) -> None:
         super().__init__()
@@ -20,24 +20,27 @@ class _Normalised(nn.Module):
         self.conv = conv
         self.norm = norm
         self.norm_outside = norm_outside
-        """the batch norm is a function that the network calls itself (outside_norm.py)"""
+        """the network's own forward calls the batch norm as a function (see outside_norm.py)"""
 
     def __getattr__(self, name: str) -> Any:
-        # A stranger's forward may read `self.conv1.weight` or `.stride`; it gets what stood there before.
+        # The network's own forward may read `self.conv1.weight` or `.stride`; it gets those of the convolution.
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "conv" or name.startswith("__"):  # how to copy or pickle this is not the convolution's to say
+            if name == "conv" or name.startswith("__"):  # copying and pickling must not use the convolution's methods
                 raise
             return getattr(self.conv, name)
 
     def features(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:
-        """BatchNorm(f * x), all channels; the settings are what else the convolution takes, as an ``output_size``."""
+        """BatchNorm(f * x) for all channels.
+
+        ``settings`` and ``named`` are further arguments of the convolution, such as an ``output_size``.
+        """
         y: Tensor = self.conv(x, *settings, **named)
         return y if self.norm is None else self.norm(y)
 
     def scaled(self, y: Tensor, scale: Tensor) -> Tensor:
-        """The features times (N, C), at once or after the batch norm outside."""
+        """The features ``y`` times ``scale`` (N, C); unscaled if a batch norm outside follows, which scales later."""
         if self.norm_outside:
             scale_later(self.name, y, scale)
             return y
@@ -45,7 +48,11 @@ class _Normalised(nn.Module):
 
 
 class GatedConv(_Normalised):
-    """A convolution whose channels its SPM scales by their saliency or prunes."""
+    """A convolution with an SPM, which scales each output channel by its saliency or prunes it.
+
+    ``name`` is the path of the convolution ``conv`` in its network. ``norm`` is the batch norm after it, or None. With
+    ``norm_outside`` the network's own forward calls the batch norm as a function, and ``norm`` is None.
+    """
 
     def __init__(
         self, name: str, conv: nn.Module, norm: nn.Module | None, spm: SPM, *, norm_outside: bool = False
@@ -54,7 +61,7 @@ class GatedConv(_Normalised):
         self.spm = spm
 
     def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C_in, ...) -> (N, C_out, ...)
-        """Eq. 5; every channel is computed here, the engine skips the pruned ones."""
+        """Eq. 4. All channels are computed here and pruned ones set to zero; the engine skips pruned ones."""
         gates = self.spm(x)
         y = self.features(x, *settings, **named)
         note(self.name, gates)
@@ -62,7 +69,11 @@ class GatedConv(_Normalised):
 
 
 class FollowingConv(_Normalised):
-    """A depthwise convolution: a channel whose input was pruned is pruned too, so it needs no SPM of its own."""
+    """A depthwise convolution: it prunes the channels whose input was pruned, and needs no SPM of its own.
+
+    ``open_channels`` computes the open channels (N, C) of this layer from the gates of the layers before it, by layer
+    name. The other arguments are those of :class:`GatedConv`.
+    """
 
     def __init__(
         self,
@@ -77,7 +88,7 @@ class FollowingConv(_Normalised):
         self.open_channels = open_channels
 
     def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C, ...) -> (N, C', ...)
-        """BatchNorm(f * x) where the input channel was open, zero elsewhere."""
+        """BatchNorm(f * x) for channels whose input is open, zero for the others."""
         y = self.features(x, *settings, **named)
         before = decided()
         if before is None:
@@ -90,11 +101,11 @@ class FollowingConv(_Normalised):
 
 
 class MovedNorm(nn.Identity):
-    """Stands where a batch norm stood that has moved inside its convolution; its attributes can still be read here."""
+    """Takes the place of a batch norm that has moved inside its convolution: an identity with the norm's attributes."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
-        self._inside = (norm,)  # in a tuple, so that it is no submodule here
+        self._inside = (norm,)  # in a tuple, so that it does not become a submodule
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""The Saliency-and-Pruning Module (paper 3.1): the layer's input to a saliency and a 0/1 decision for each output."""
+"""The Saliency-and-Pruning Module (paper 3.1): a saliency and a 0/1 decision for each output channel of a layer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,28 +17,28 @@ from sanp.spm.saliency import PredictedSaliency, Saliency
 
 @dataclass(frozen=True, kw_only=True)
 class SPMConfig:
-    """What every Saliency-and-Pruning Module is made of."""
+    """Settings of the Saliency-and-Pruning Modules, the same for all layers."""
 
     reduction: int = 4
-    """r: the hidden layer has C_out / r units"""
+    """r: the hidden layer of a saliency predictor has C_out / r units"""
     bias: float | None = 1.0
-    """what every saliency starts from; none gives the paper's predictor without a bias"""
+    """initial bias of every saliency; none: the predictor has no bias (paper)"""
     start: float = 0.0
-    """scale of W2 at the start; at 0 with a bias of 1, inserting the modules does not change the network"""
+    """factor on the initial weights W2; at 0, with a bias of 1, inserting the modules does not change the network"""
     standardize: bool = True
-    """give each descriptor a mean of ``centre`` and a deviation of 1 over the images, so that the image can decide"""
+    """standardise each descriptor over the images (mean: centre, deviation: 1); if not, gates hardly vary by image"""
     centre: float = 0.0
-    """the mean of standardised descriptors: at 1 less of a saliency depends on the image, and few steps go further"""
+    """mean of standardised descriptors; 0: saliencies depend mostly on the image, 1: less so, better in few steps"""
     noise: float = 0.1
-    """deviation of the Gaussian noise on saliencies in training (paper: 1)"""
+    """standard deviation of the Gaussian noise on the saliencies in training (paper: 1)"""
     soft_share: float = 0.2
-    """share of samples whose soft gates go forward in training (paper: 0.5)"""
+    """share of the samples for which training uses soft gates instead of 0/1 decisions (paper: 0.5)"""
     per: Literal["sample", "element"] = "sample"
-    """draw the soft-or-hard coin for a whole sample or for every channel of it"""
+    """whether soft or 0/1 gates are drawn for a whole sample, or for each channel of it (element)"""
     most: float | None = 8.0
-    """features are multiplied by no more than this; none: by the saliency, however large (paper)"""
+    """upper bound of the saliency that multiplies the features; none: no bound (paper)"""
     group: int = 1
-    """so many neighbouring channels decide together; in a layer whose channels it does not divide, gcd(C_out, group)"""
+    """number of neighbouring channels that are decided together; gcd(C_out, group) in a layer of C_out channels"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -57,11 +57,19 @@ class SPMConfig:
 
 
 BEFORE: dict[str, float | None] = {"most": None}
-"""Settings that older files and runs do not name, as they were then."""
+"""Settings that files and runs of older versions lack, with the values that those versions used."""
 
 
 class SPM(nn.Module):
-    """A saliency and a binarizer, composed; ``threshold`` moves the decision (0 as trained, see ``set_budget``)."""
+    """The Saliency-and-Pruning Module of one layer.
+
+    ``saliency`` computes the saliencies from the layer's input, ``binarize`` the decisions from the scores, which are
+    the saliencies minus ``threshold``. ``most`` bounds the saliency that multiplies the features; None: no bound.
+    ``group`` is the number of neighbouring channels that are decided together, by their mean score. ``scales`` says
+    whether the features are multiplied by the saliency too, or by the gates alone.
+
+    The threshold is 0 at first; calibration to a budget moves it.
+    """
 
     threshold: Tensor
 
@@ -83,12 +91,15 @@ class SPM(nn.Module):
 
     @property
     def flops(self) -> int:
-        """Multiply-adds of the prediction for one image, without the mean over positions."""
+        """Multiply-adds of the saliencies of one image, without the mean over positions."""
         return self.saliency.flops
 
     @property
     def level(self) -> float:
-        """What opens fewer channels the higher it is: the threshold, or the share of channels that does not win."""
+        """The number that calibration moves: the higher, the fewer channels are open.
+
+        It is the threshold, or the share of closed channels where their number is fixed.
+        """
         return self.binarize.level(self.threshold)
 
     @level.setter
@@ -96,9 +107,9 @@ class SPM(nn.Module):
         self.binarize.set_level(self.threshold, level)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SPM":
-        """Moves to a device as any module, but stays float32 when a network is made half precision.
+        """Moves to a device like any module, but keeps its precision when the network is made half precision.
 
-        Decisions must not depend on rounding; :class:`PredictedSaliency` says the same under autocast.
+        Decisions must not depend on rounding; for the same reason :class:`PredictedSaliency` switches autocast off.
         """
 
         def kept(tensor: Tensor) -> Tensor:
@@ -110,7 +121,7 @@ class SPM(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Gates:  # (N, C_in, ...)
-        """What to do with each output channel for each sample."""
+        """The saliencies and decisions (N, C_out) for the layer's input ``x``."""
         saliency = self.saliency(x)  # (N, C_out)
         score = self._grouped(saliency - self.threshold)
         applied = self.binarize(score)
@@ -126,7 +137,7 @@ class SPM(nn.Module):
         )
 
     def score(self, gates: Gates) -> Tensor:
-        """What the decisions of a forward were made of: (N, C_out / group), open where it is high."""
+        """The scores (N, C_out / group) from which the decisions in ``gates`` were made: open where they are high."""
         return self._grouped(gates.saliency - self.threshold)
 
     def _grouped(self, score: Tensor) -> Tensor:
@@ -136,20 +147,21 @@ class SPM(nn.Module):
         return score.reshape(len(score), -1, self.group).mean(2)  # (N, C_out / group)
 
     def _each(self, decision: Tensor) -> Tensor:
-        """A group's decision for each of its channels."""
+        """Gives each channel the decision of its group."""
         return decision if self.group == 1 else decision.repeat_interleave(self.group, dim=1)
 
 
 def closing_rate(steps: int) -> float:
-    """A learning rate at which Adam can take a saliency from its start at 1 to below 0 in so many steps.
+    """A learning rate at which Adam can move a saliency from 1, where it starts, to below 0 within ``steps`` steps.
 
-    A handful of steps cannot do that at any rate that learns something: there the thresholds meet the budget.
+    The rate is at most 0.05, beyond which nothing is learned. In fewer than 20 steps saliencies therefore do not get
+    that far, and calibrated thresholds have to meet the budget.
     """
     return min(5e-2, max(3e-3, 1 / max(1, steps)))
 
 
 def predicted_saliency(in_channels: int, out_channels: int, config: SPMConfig) -> PredictedSaliency:
-    """The saliency function with the configured settings."""
+    """The saliency predictor (paper eq. 6) for a layer with these numbers of channels."""
     return PredictedSaliency(
         in_channels,
         out_channels,
@@ -162,11 +174,15 @@ def predicted_saliency(in_channels: int, out_channels: int, config: SPMConfig) -
 
 
 def build_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
-    """The SPM that SANP puts into a convolution."""
+    """SANP's SPM for a layer with these numbers of channels."""
     return hashed(predicted_saliency(in_channels, out_channels, config), out_channels, config)
 
 
 def hashed(saliency: Saliency, out_channels: int, config: SPMConfig, *, scales: bool = True) -> SPM:
-    """An SPM that decides by Improved Semantic Hashing of any saliency."""
+    """An SPM that makes decisions from any saliency by Improved Semantic Hashing.
+
+    ``out_channels`` is the number of the layer's output channels. ``config`` holds the settings of hashing and scaling.
+    ``scales`` says whether the features are multiplied by the saliency too, or by the gates alone.
+    """
     binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
     return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group), scales=scales)

@@ -1,7 +1,8 @@
-"""A gated convolution whose batch norm is a function that the network's own forward calls: its scale waits for that.
+"""Gated convolutions whose batch norm is a call of ``F.batch_norm`` in the network's own forward.
 
-A batch norm that is a module moves inside the gated convolution. One that is called as ``F.batch_norm`` cannot, and
-what is scaled before a batch norm is not what eq. 5 says. So the scale is kept until that batch norm has run.
+A batch norm that is a module moves inside the gated convolution. A function call cannot be moved, but the features must
+be scaled after the batch norm (paper eq. 4), not before. So the scale is kept until that call, and applied to its
+result.
 """
 
 from contextvars import ContextVar, Token
@@ -15,17 +16,20 @@ from torch.overrides import TorchFunctionMode
 from sanp.core.errors import SanpError
 
 _Waiting = dict[int, tuple[Tensor, Tensor]]
-"""identity of features to them, kept alive, and their scale (N, C)"""
+"""identity of a feature tensor to the tensor, so that it stays alive, and its scale (N, C)"""
 _waiting: ContextVar[_Waiting | None] = ContextVar("waiting", default=None)
 
 
 def over_positions(scale: Tensor, features: Tensor) -> Tensor:
-    """(N, C) made to multiply (N, C, ...) in the precision of the features."""
+    """A scale (N, C) in the shape (N, C, 1, ...) and the precision that multiply ``features`` (N, C, ...)."""
     return scale.to(features.dtype).reshape(*scale.shape, *(1,) * (features.dim() - 2))
 
 
 def scale_later(layer: str, features: Tensor, scale: Tensor) -> None:
-    """Keeps the scale of a layer's features for the batch norm that will read them."""
+    """Keeps the scale (N, C) of a layer's features until a batch norm is called on them.
+
+    ``layer`` is the layer's name, for an error message.
+    """
     waiting = _waiting.get()
     if waiting is None:
         raise SanpError(
@@ -36,12 +40,12 @@ def scale_later(layer: str, features: Tensor, scale: Tensor) -> None:
 
 
 def waiting_scale(features: Tensor) -> Tensor:
-    """The scale that waits for these features."""
+    """The scale that :func:`scale_later` has kept for these features."""
     return (_waiting.get() or {})[id(features)][1]
 
 
 class ScaleAfterNorm(TorchFunctionMode):
-    """Inside, a functional batch norm's output is multiplied by the scale that waits for its input."""
+    """Inside, the result of a functional batch norm is multiplied by the scale that was kept for its input."""
 
     def __init__(self) -> None:
         super().__init__()

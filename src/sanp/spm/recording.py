@@ -1,4 +1,4 @@
-"""What every SPM decided in one forward, given to whoever asks for it; nothing stays in the model afterwards."""
+"""Records what every SPM decided in one forward; nothing of it stays in the network afterwards."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -16,44 +16,46 @@ from sanp.core.modules import unwrapped
 
 @dataclass(frozen=True)
 class Gates:
-    """One layer's decisions in one forward."""
+    """Saliencies and decisions of one layer in one forward."""
 
     saliency: Tensor
     """s (N, C_out), with its gradient"""
     decision: Tensor
-    """b (N, C_out): the 0/1 decisions without training's noise, no gradient"""
+    """b (N, C_out): the 0/1 decisions without the noise of training, no gradient"""
     applied: Tensor
-    """what the features were gated by in this forward: ``decision``, or in training its noisy and partly soft copy"""
+    """the gates (N, C_out) that this forward used: ``decision``, or in training a noisy and partly soft form of it"""
     most: float | None = field(default=None, kw_only=True)
-    """the largest saliency that features are multiplied by"""
+    """upper bound of the saliency that multiplies the features; None: no bound"""
     scales: bool = field(default=True, kw_only=True)
-    """features are multiplied by the saliency; else by the gates alone"""
+    """the features are multiplied by saliency and gates; otherwise by the gates alone"""
     soft: Tensor | None = field(default=None, kw_only=True)
-    """in training by Improved Semantic Hashing, s1: what the gradient takes for the gates"""
+    """s1 (N, C_out), which takes the place of the gates in the gradient; only in training by Improved Semantic
+    Hashing"""
 
     @property
     def scale(self) -> Tensor:
-        """What multiplied the features (N, C_out).
+        """The factor of each channel's features (N, C_out).
 
-        The saliency grows with the layer's input and multiplies its output: without a bound, what is large would be
-        squared from layer to layer until it is not finite (docs/log.md).
+        The saliency grows with the layer's input and multiplies its output. Without the bound ``most``, large values
+        would be squared from layer to layer until they overflow (docs/log.md).
         """
         if not self.scales:
             return self.applied
         bounded = self.saliency if self.most is None else self.saliency.clamp(max=self.most)
         if self.soft is None:
             return bounded * self.applied
-        # PAPER 3.3: "the gradient always flows through s1", so it is that of s · s1. With a closed gate's 0 for s1 only
-        # s · ds1/ds would be left, which is negative below 0: a useful channel would be closed further (docs/log.md).
+        # PAPER 3.3: "gradients always flow to s1", so the gradient is that of s · s1. With the 0 of a closed gate in
+        # place of s1, only s · ds1/ds would be left of it. That is negative for s < 0, and would close a useful channel
+        # further (docs/log.md).
         still = bounded.detach()
         return still * self.applied + self.soft * (bounded - still)
 
 
 class Recording(dict[str, Gates]):
-    """Layer name to :class:`Gates`, in the order of execution; a layer's second call in a forward is ``name:2``."""
+    """Layer name to :class:`Gates`, in the order of execution; the second call of a layer has the name ``name:2``."""
 
     def note(self, name: str, gates: Gates) -> None:
-        """Adds what a layer decided, under a name that no earlier call has taken."""
+        """Adds the gates of the layer ``name``, as ``name:2`` and so on if the layer was called before."""
         self[call_name(name, self)] = gates
 
 
@@ -67,27 +69,27 @@ def call_name(layer: str, taken: Container[str]) -> str:
 
 
 def decisions_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
-    """Layer name to b (N, C_out), as a cost model takes them."""
+    """The decisions b (N, C_out) of each layer, by name, as a cost model takes them."""
     return {name: each.decision for name, each in gates.items()}
 
 
 def saliencies_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
-    """Layer name to s (N, C_out)."""
+    """The saliencies s (N, C_out) of each layer, by name."""
     return {name: each.saliency for name, each in gates.items()}
 
 
-# The gates of the forward that is running now, and who wants a copy of them.
+# The gates of the forward that is running, and the networks whose gates are being recorded, each with its recording.
 _running: ContextVar[Recording | None] = ContextVar("running", default=None)
 _listeners: ContextVar[tuple[tuple[nn.Module, Recording], ...]] = ContextVar("listeners", default=())
 
 
-# The gates of the forward whose gradients are being computed: activation checkpointing runs parts of it again. Not a
-# context variable, since PyTorch may compute gradients in threads of its own.
+# The gates of the forward whose gradients are being computed, since activation checkpointing runs parts of that forward
+# again. This is not a context variable, because PyTorch may compute gradients in other threads.
 _backward: list[Recording] = []
 
 
 def note(name: str, gates: Gates) -> None:
-    """Called by a gated layer: tells the running forward what was decided."""
+    """Adds the gates of the layer ``name`` to the running forward; every gated layer calls this."""
     running = _running.get()
     if running is not None:
         running.note(name, gates)
@@ -102,17 +104,20 @@ def note(name: str, gates: Gates) -> None:
 
 
 def running() -> Recording | None:
-    """The gates decided so far in this forward; None outside the forward of a gated network."""
+    """The gates so far in the running forward; None outside the forward of a gated network."""
     return _running.get()
 
 
 def decided() -> Recording | None:
-    """As :func:`running`; while a checkpointed part of a forward runs again, the gates of that forward."""
+    """As :func:`running`, but while a checkpointed part of a forward runs again, the gates of that forward."""
     return _running.get() or (_backward[-1] if _backward else None)
 
 
 def keep_for_backward(outputs: Iterable[Tensor]) -> None:
-    """Called at the end of a forward: its gates are to be had again while gradients flow back from these outputs."""
+    """Makes the gates of the running forward available again while gradients flow back from ``outputs``.
+
+    Called at the end of a forward with its output tensors.
+    """
     recording = _running.get()
     if recording is not None:
         for output in outputs:
@@ -121,14 +126,14 @@ def keep_for_backward(outputs: Iterable[Tensor]) -> None:
 
 
 def _begin_backward(recording: Recording, gradient: Tensor) -> None:
-    # Later forwards come first in a backward, so the last to begin is the one that is running.
+    # A backward goes through the forwards from the last to the first, so the one that began last is the one in work.
     _backward[:] = [recording]
     torch.autograd.Variable._execution_engine.queue_callback(_backward.clear)
 
 
 @contextmanager
 def forward_of(network: nn.Module) -> Iterator[None]:
-    """Wraps one forward of ``network``; the listeners get its gates when it is over."""
+    """Wraps one forward of ``network``: collects its gates, and gives them to :func:`record` when it is over."""
     recording = Recording()
     token = _running.set(recording)
     try:
@@ -142,9 +147,9 @@ def forward_of(network: nn.Module) -> Iterator[None]:
 
 
 def record(network: nn.Module) -> AbstractContextManager[Recording]:
-    """Collects the gates of the last forward of ``network`` inside the block: layer name to :class:`Gates`.
+    """Records the gates of the last forward of ``network`` inside the ``with`` block: layer name to :class:`Gates`.
 
-    A network wrapped for data-parallel training or compilation may be given as it is.
+    ``network`` may be wrapped for data-parallel training or by ``torch.compile``.
     """
     check_network(network)
     return _listening(unwrapped(network))

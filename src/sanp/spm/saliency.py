@@ -1,7 +1,7 @@
 """The saliency function (paper 3.2): how much each output channel of a convolution matters for this input.
 
-d = (1 / HW) Σ x(i, j)          the channel descriptor
-s = W2 relu(W1 d) [+ bias]      the saliency of every output channel
+d = (1 / HW) Σ x(i, j)          eq. 5: the channel descriptor
+s = W2 relu(W1 d) [+ bias]      eq. 6: the saliency of each output channel; the bias is not in the paper
 """
 
 import math
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 def descriptor(x: Tensor) -> Tensor:
-    """The mean of every channel over all its positions, in float32 at the least whatever the precision of ``x``."""
+    """The mean of each channel of ``x`` over all its positions (N, C_in), computed in float32 or better."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     if x.dim() < 3:
         return x.to(dtype)
@@ -23,12 +23,13 @@ def descriptor(x: Tensor) -> Tensor:
     if last and x.requires_grad:
         mean: Tensor = _Mean.apply(x, dtype)  # type: ignore[no-untyped-call]
         return mean
-    # A sum's gradient is one number a channel, spread without being written out; a mean's is a whole map.
+    # The gradient of a sum is one number for each channel, expanded without a copy; that of a mean is a whole map.
     return x.sum(tuple(range(2, x.dim())), dtype=dtype) / math.prod(x.shape[2:])  # (N, C_in)
 
 
 class _Mean(torch.autograd.Function):
-    """Over the positions of a channels-last map, with a gradient in that layout: torch adds any other to it slowly."""
+    """The mean over the positions of a channels-last map; its gradient is channels-last too, since torch adds gradients
+    of different layouts slowly."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -43,11 +44,13 @@ class _Mean(torch.autograd.Function):
 
 
 class Standardize(nn.Module):
-    """Gives each descriptor a deviation of 1 over the images, around ``centre``; folds into W1 afterwards.
+    """Standardises each descriptor over the images: mean ``centre``, deviation 1. It can be folded into W1 later.
 
-    The descriptor of ReLU outputs varies little beside its mean, so that without this the bias decides alone and
-    gates come out the same for every image. Around 0 most of a saliency is what differs between images; around 1 more
-    of it is common to them, which a few hundred steps learn better (docs/log.md).
+    Descriptors of ReLU outputs vary little compared with their mean. Without this, gates are nearly the same for every
+    image. With ``centre`` 0, a saliency consists mostly of what differs between images; with 1, more of it is common to
+    all images, which a few hundred steps learn better (docs/log.md).
+
+    ``size`` is the number of descriptors; ``momentum`` and ``eps`` are those of a batch norm.
     """
 
     mean: Tensor
@@ -60,7 +63,7 @@ class Standardize(nn.Module):
         self.register_buffer("var", torch.ones(size))
 
     def forward(self, d: Tensor) -> Tensor:  # (N, C_in) -> (N, C_in)
-        """Batch statistics while training on more than one image, running statistics otherwise."""
+        """Uses the statistics of the batch in training with more than one image, running statistics otherwise."""
         use_batch = self.training and len(d) > 1
         z = F.batch_norm(d, self.mean, self.var, training=use_batch, momentum=self.momentum, eps=self.eps)
         return z + self.centre
@@ -68,20 +71,22 @@ class Standardize(nn.Module):
 
 @dataclass(frozen=True)
 class FoldedSaliency:
-    """A saliency function as two matrices, everything else folded in: s = w2 relu(w1 d + b1) + b2."""
+    """A saliency function as two linear layers with all else folded into them: s = w2 relu(w1 d + b1) + b2."""
 
     w1: Tensor
-    """(hidden, C_in); no rows for a constant saliency"""
+    """(hidden, C_in); hidden is 0 for a constant saliency"""
     b1: Tensor
+    """(hidden,)"""
     w2: Tensor
     """(C_out, hidden)"""
     b2: Tensor
+    """(C_out,)"""
     absolute: bool = False
-    """d is the mean of the absolute values of an input channel"""
+    """d is the mean of the absolute values of each input channel, not of the values"""
 
 
 class Saliency(nn.Module, ABC):
-    """How much each output channel of a convolution matters: (N, C_in, ...) to (N, C_out)."""
+    """A saliency function: from a layer's input (N, C_in, ...) to a saliency for each output channel (N, C_out)."""
 
     @property
     @abstractmethod
@@ -89,18 +94,23 @@ class Saliency(nn.Module, ABC):
         """Multiply-adds for one image, without the mean over positions."""
 
     def folded(self) -> FoldedSaliency | None:
-        """The same function of d for a runtime that is not torch; None where it has no such form."""
+        """The same function as two linear layers, for the engine and other runtimes; None if it has no such form."""
         return None
 
     def wake(self, generator: torch.Generator) -> None:
-        """Makes the saliencies of an untrained network differ between channels and images, for a benchmark."""
+        """Makes the saliencies of an untrained network differ between channels and images, for a benchmark.
+
+        ``generator`` draws the random numbers. Does nothing where the saliencies differ already.
+        """
 
 
 class PredictedSaliency(Saliency):
-    """Eq. 8, from the layer's input: sample-adaptive.
+    """The saliency function of the paper (eq. 6): from the layer's input, so it differs between samples.
 
-    ``bias`` is what every saliency starts from; with ``start`` = 0 it is exactly that, so that inserting the module
-    does not change the network. ``None`` gives the paper's bias-free predictor.
+    ``reduction`` is r: there are ``out_channels // r`` hidden units. ``bias`` is the initial bias of every saliency;
+    None leaves the bias out, as in the paper. ``start`` is a factor on the initial weights W2; with 0 every saliency is
+    exactly the bias at first, so that inserting the module does not change the network. ``standardize`` standardises
+    the descriptors around ``centre``, see :class:`Standardize`.
     """
 
     def __init__(
@@ -126,11 +136,11 @@ class PredictedSaliency(Saliency):
 
     @property
     def flops(self) -> int:
-        """Multiply-adds of the two layers for one image (the mean over positions comes on top)."""
+        """Multiply-adds of the two layers for one image, without the mean over positions."""
         return self.w1.weight.numel() + self.w2.weight.numel()
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
-        """The saliency of each output channel, in float32 under autocast too: decisions must not depend on rounding."""
+        """The saliencies, in float32 even under autocast: decisions must not depend on rounding."""
         with torch.autocast(x.device.type, enabled=False):
             d = self.standardize(descriptor(x).to(self.w1.weight.dtype))  # (N, C_in)
             s: Tensor = self.w2(F.relu(self.w1(d)))  # (N, C_out)
@@ -138,7 +148,7 @@ class PredictedSaliency(Saliency):
 
     @torch.no_grad()
     def folded(self) -> FoldedSaliency:
-        """The standardisation is part of W1 and of its bias."""
+        """The same function with the standardisation folded into W1 and its bias."""
         w1, b1 = self.w1.weight.double(), torch.zeros(self.w1.out_features, dtype=torch.float64)
         if isinstance(self.standardize, Standardize):
             scale = (self.standardize.var.double() + self.standardize.eps).rsqrt()
@@ -149,7 +159,7 @@ class PredictedSaliency(Saliency):
 
     @torch.no_grad()
     def wake(self, generator: torch.Generator) -> None:
-        """Random numbers for W2 where it is still zero: with it, all channels would open and close as one."""
+        """Draws W2 and the biases at random if W2 is still zero, where all channels would open and close together."""
         if bool(self.w2.weight.any()):
             return
         random = torch.randn(self.w2.weight.shape, generator=generator)
@@ -160,7 +170,10 @@ class PredictedSaliency(Saliency):
 
 
 class StaticSaliency(Saliency):
-    """The STATIC ablation (paper 5.1): eq. 8 from one learned vector, so that every image gets the same saliencies."""
+    """The saliency function of STATIC (paper 5.1): eq. 6 of a learned vector, so the same saliencies for every image.
+
+    The arguments are those of :class:`PredictedSaliency`.
+    """
 
     def __init__(
         self, in_channels: int, out_channels: int, *, reduction: int, bias: float | None, start: float
@@ -173,7 +186,7 @@ class StaticSaliency(Saliency):
 
     @property
     def flops(self) -> int:
-        """Nothing at inference: the saliencies are constants."""
+        """0, since the saliencies are constants at inference."""
         return 0
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
@@ -183,7 +196,7 @@ class StaticSaliency(Saliency):
 
     @torch.no_grad()
     def folded(self) -> FoldedSaliency:
-        """A constant: nothing is read of the input."""
+        """The constant saliencies as the bias of the second layer; the input is not used."""
         constant = self.predict(self.vector)[0]
         nothing = constant.new_zeros(0, self.vector.shape[1])
         return FoldedSaliency(nothing, nothing[:, 0], constant.new_zeros(len(constant), 0), constant)

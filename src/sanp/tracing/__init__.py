@@ -1,1 +1,1 @@
-"""One forward, watched, and how zero channels travel through it, operator by operator; imports core."""
+"""Traces one forward of a network, and follows zero channels through its operators; imports core."""

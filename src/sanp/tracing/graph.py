@@ -1,4 +1,4 @@
-"""What a trace holds: operator calls in order, the module calls around them, and values that stand for tensors."""
+"""The data of a trace: operator calls in order, the module calls around them, and values that stand for tensors."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,22 +10,22 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 ALIASED = "aliased"
-"""The operator name of a value that came about unseen, as by way of NumPy: nothing is known of it."""
+"""The operator name of a value that no traced operator made, such as one that went through NumPy."""
 WRITTEN = "written"
-"""The operator name of a value that was written through another tensor over the same memory: (before, what was
-written), with the :class:`Region` of both as ``region`` and ``over``."""
+"""The operator name of a value after a write to another tensor that shares its memory. The arguments are the value
+before and the value that was written; ``region`` and ``over`` are their places in the memory."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the forward that depends on the network's input, named by a number."""
+    """Stands for a tensor of the forward that depends on the network's input; ``index`` is its number in the trace."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Region:
-    """Where in its memory a tensor lies."""
+    """The place of a tensor in its memory, in elements, as ``torch.as_strided`` takes it."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -33,28 +33,32 @@ class Region:
 
     @property
     def end(self) -> int:
-        """The first place behind it."""
+        """The first place in the memory after the tensor's last element."""
         return self.offset + 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
 
 
 @dataclass(frozen=True)
 class Node:
-    """One operator call: where arguments depend on the input, a :class:`Value` stands in for the tensor."""
+    """One operator call. A :class:`Value` stands for every argument that depends on the network's input."""
 
     op: str
+    """name of the operator, such as ``convolution``"""
     call: int
+    """index in ``Trace.calls`` of the innermost module call that it ran in"""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outputs: tuple[Value | None, ...]
+    """its results; None for a result that is not a tensor"""
     func: Any = field(repr=False)
+    """the operator itself"""
 
     @property
     def base_op(self) -> str:
-        """The operator's name without the underscore of its in-place form."""
+        """The operator's name without the underscore at the end of in-place forms."""
         return self.op.removesuffix("_")
 
     def inputs(self) -> list[Value]:
-        """The values among the arguments."""
+        """The arguments that depend on the network's input."""
         return [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]
 
 
@@ -63,10 +67,10 @@ class ConvolutionCall:
     """The arguments of one ``aten.convolution``, in torch's order."""
 
     input: Any
-    """a tensor, or a :class:`Value` where it depends on the network's input; so are the next two"""
+    """a tensor, or a :class:`Value` if it depends on the network's input; the same for weight and bias"""
     weight: Any
     bias: Any
-    """None without one"""
+    """None if the convolution has no bias"""
     stride: Sequence[int]
     padding: Sequence[int]
     dilation: Sequence[int]
@@ -76,41 +80,48 @@ class ConvolutionCall:
 
     @classmethod
     def of(cls, node: Node) -> "ConvolutionCall":
-        """The arguments of a traced convolution."""
+        """The arguments of ``node``, which must be a convolution."""
         return cls(*node.args, **node.kwargs)
 
 
 @dataclass
 class ModuleCall:
-    """One call of one module: what went in, what came out, which nodes ran directly or deeper inside it."""
+    """One call of one module: its inputs, its outputs and the nodes that ran inside it."""
 
     path: str
+    """of the module in the network; empty for the network itself"""
     module: nn.Module
     parent: int
+    """index in ``Trace.calls`` of the call around it; -1 for the network itself"""
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...] = ()
     first_node: int = 0
+    """index of the first node that ran inside, also inside modules that it called"""
     end_node: int = 0
+    """index after the last of them"""
     is_plain: bool = False
-    """a tensor was its first argument and a tensor is what it gave back"""
+    """its first argument and its result are tensors"""
 
 
 @dataclass
 class Trace:
-    """One forward: nodes in order of execution, the module calls around them, and every value's shape."""
+    """One forward of a network."""
 
     nodes: list[Node] = field(default_factory=list)
+    """in the order of execution"""
     calls: list[ModuleCall] = field(default_factory=list)
+    """in the order of execution"""
     shapes: list[torch.Size] = field(default_factory=list)
+    """of each value, by its index"""
     inputs: tuple[Value, ...] = ()
     outputs: tuple[Value, ...] = ()
     result: Any = field(default=None, repr=False)
     """what the network returned"""
     learned: set[int] = field(default_factory=set, repr=False)
-    """identities of the tensors that are parameters or buffers, or computed from such: their numbers may change"""
+    """identities of parameters, buffers and tensors computed from them, whose numbers may change"""
 
     def consumers(self) -> dict[Value, list[int]]:
-        """The nodes that read each value."""
+        """The indices of the nodes that read each value."""
         found: dict[Value, list[int]] = defaultdict(list)
         for index, node in enumerate(self.nodes):
             for value in dict.fromkeys(node.inputs()):

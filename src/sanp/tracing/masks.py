@@ -1,7 +1,7 @@
-"""Symbolic masks: every channel has the id of a boolean expression over the gates that says when it is live.
+"""Symbolic masks: each channel has the id of a boolean expression over the gates that says when the channel is live.
 
-Id 0 is always live, id 1 always zero. Then come one id for each channel of each gate, and one for each expression that
-operators made of others: OR after an addition (a sum is zero where both operands are), AND after a product.
+Id 0 means always live, id 1 always zero. Every channel of every gate has an id, and so has every expression that
+operators make of others: OR after an addition (a sum is zero where both operands are zero), AND after a product.
 """
 
 from bisect import bisect_right
@@ -14,32 +14,35 @@ from torch import Tensor
 
 LIVE, ZERO = 0, 1
 _PAIR = 1 << 31
-"""two ids below this are one whole number of 64 bits, so that torch.unique finds the pairs that differ"""
+"""ids are below this, so that a pair of them fits into one 64-bit number and torch.unique can find equal pairs"""
 
 
 @dataclass(frozen=True)
 class Block:
-    """New mask ids from pairs of older ones: live if either is (union), or only if both are (intersection)."""
+    """A block of new mask ids, each made of two older ones."""
 
     kind: Literal["union", "intersection"]
+    """a union is live if either of the two is, an intersection only if both are"""
     left: Tensor
+    """the first older id of each new one"""
     right: Tensor
+    """the second"""
 
 
 @dataclass
 class MaskTable:
-    """All mask ids of a network: those of each gate's channels, and how the others derive from them."""
+    """All mask ids of a network: those of the gates' channels, and how the other ids are made of them."""
 
     gates: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """name of a gated layer to its first mask id and its number of channels"""
+    """name of a gated layer to the mask id of its first channel and its number of channels"""
     blocks: list[Block | str] = field(default_factory=list)
-    """in order of their ids: a gate's name, or how a block of new ids derives from older ones"""
+    """all ids from 2 on, in order: a gate's name stands for the ids of its channels, a Block for ids made of others"""
     width: int = 2
-    """how many ids there are"""
+    """the number of ids"""
     _known: dict[tuple[str, int, int], int] = field(default_factory=dict, repr=False)
 
     def add_gate(self, name: str, channels: int) -> Tensor:
-        """Ids for a new gate's channels."""
+        """Makes and returns the ids (channels,) of a new gate; ``name`` is its layer."""
         first = self.width
         self.gates[name] = (first, channels)
         self.blocks.append(name)
@@ -47,11 +50,11 @@ class MaskTable:
         return torch.arange(first, self.width)
 
     def union(self, left: Tensor, right: Tensor) -> Tensor:
-        """Ids for a sum: zero only where both operands are. The shapes broadcast."""
+        """The ids of a sum, which is zero only where both operands are; the shapes broadcast."""
         return self._combine("union", left, right, neutral=ZERO, absorbing=LIVE)
 
     def intersection(self, left: Tensor, right: Tensor) -> Tensor:
-        """Ids for a product: zero where either factor is. The shapes broadcast."""
+        """The ids of a product, which is zero where either factor is; the shapes broadcast."""
         return self._combine("intersection", left, right, neutral=LIVE, absorbing=ZERO)
 
     def _combine(
@@ -83,7 +86,7 @@ class MaskTable:
         return torch.tensor(made, dtype=left.dtype)[where].expand(left.shape)
 
     def block_starts(self) -> list[int]:
-        """The first id of each block, after the two fixed ones."""
+        """The first id of each block."""
         starts, first = [], 2
         for block in self.blocks:
             starts.append(first)
@@ -92,7 +95,10 @@ class MaskTable:
 
 
 def _unrepeated(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with size 1 in the dimensions along which both are expanded: ids are mostly the same all over a map."""
+    """Both tensors with size 1 in the dimensions along which both are expanded.
+
+    This saves time, since the ids of a channel are mostly the same at all positions of its map.
+    """
     for dim in range(left.dim()):
         if left.stride(dim) == 0 and right.stride(dim) == 0 and left.shape[dim] > 1:
             left, right = left.narrow(dim, 0, 1), right.narrow(dim, 0, 1)
@@ -101,14 +107,16 @@ def _unrepeated(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class _Gather:
-    """Picks some ids' values out of those of a few blocks; ``order`` None takes the blocks as they are."""
+    """Picks the values of some ids out of the values of the blocks that hold them."""
 
     blocks: tuple[int, ...]
+    """indices of the blocks"""
     order: Tensor | None
+    """places of the wanted ids in the values of all these blocks, joined; None takes them as they are"""
 
     def __call__(self, values: Mapping[int, Tensor]) -> Tensor:
         parts = [values[block] for block in self.blocks]
-        if len(parts) > 1:  # shape, not len: torch.export keeps a batch of any size only so
+        if len(parts) > 1:  # by shape, not by len: otherwise torch.export would fix the batch size
             (samples,) = torch.broadcast_shapes(*(part.shape[:1] for part in parts))
             parts = [torch.cat([part.expand(samples, -1) for part in parts], 1)]
         (whole,) = parts
@@ -116,13 +124,14 @@ class _Gather:
 
 
 _FIXED = -1
-"""the block of the two fixed ids"""
+"""stands for the index of the block of the ids LIVE and ZERO"""
 
 
 class Liveness:
-    """Evaluates the masks of some ids for each sample from the gates' decisions.
+    """Computes masks for each sample from the decisions of the gates.
 
-    This runs at every training step: which blocks are needed, and where in them, is found once.
+    ``masks`` is the table of all ids, ``wanted`` a list of id tensors (C,), one for each mask to compute. The masks are
+    computed at every training step, so what they need is found only once, here.
     """
 
     def __init__(self, masks: MaskTable, wanted: Sequence[Tensor]) -> None:
@@ -138,10 +147,13 @@ class Liveness:
                 needed.update(self._sides[index][0].blocks, self._sides[index][1].blocks)
         self._needed = sorted(needed)
         self.gates = tuple(name for index in self._needed if isinstance(name := self._block(index), str))
-        """the gates whose decisions matter"""
+        """the gates that the wanted masks depend on"""
 
     def __call__(self, decisions: Mapping[str, Tensor]) -> list[Tensor]:
-        """(N or 1, C) for each of the wanted: 1 where a channel is live; soft decisions are joined as a + b - ab."""
+        """The wanted masks (N or 1, C): 1 where a channel is live, 0 where it is zero.
+
+        ``decisions`` maps each gate to its decisions (N, C). They may be soft: then OR is a + b - ab and AND is ab.
+        """
         values: dict[int, Tensor] = {}
         for index in self._needed:
             block = self._block(index)
@@ -173,15 +185,22 @@ class Liveness:
 
 
 class OpenChannels:
-    """The live channels of one tensor, from the gates of a forward; what a depthwise convolution follows."""
+    """The live channels of one tensor, computed from the gates of a forward; a depthwise convolution uses it.
+
+    ``masks`` is the table of all ids, ``which`` holds the id of each channel (C,).
+    """
 
     def __init__(self, masks: MaskTable, which: Tensor) -> None:
         self._liveness = Liveness(masks, [which])
         self.gates = {name: masks.gates[name][1] for name in self._liveness.gates}
-        """the gates that decide, with their number of channels"""
+        """the gates that the mask depends on, with their number of channels"""
 
     def __call__(self, applied: Mapping[str, Tensor]) -> Tensor:
-        """(N or 1, C): each channel's gate; a layer that did not run, as under stochastic depth, has none open."""
+        """The gate of each channel (N or 1, C).
+
+        ``applied`` maps layers to the gates (N, C) that the forward used. A layer that did not run, for example under
+        stochastic depth, counts as closed.
+        """
         missing = self.gates.keys() - applied.keys()
         if missing:
             like = next(iter(applied.values()), torch.zeros(()))

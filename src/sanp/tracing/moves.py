@@ -1,4 +1,4 @@
-"""Operators that only move numbers, run on the masks themselves: a view or shuffle needs no rule of its own."""
+"""Operators that only move elements, such as views and shuffles: they are run on the mask ids themselves."""
 
 from typing import Any
 
@@ -12,15 +12,18 @@ from sanp.tracing.operator_call import OperatorCall
 
 
 def move(call: OperatorCall) -> Any:
-    """Runs an operator that only moves numbers on what stands for them."""
+    """Runs the operator on ids in place of numbers and returns its result.
+
+    None if the operator does more than to move elements, or moves them to places that depend on the network's input.
+    """
     node = call.node
     args, kwargs = list(node.args), dict(node.kwargs)
     name = node.base_op
     if name in ("index", "index_select", "index_put", "index_copy") and _picked_by_image(node, name):
         return None
     if name == "view" and not isinstance(args[1], list | tuple):
-        return None  # the same bits as another type
-    if name in ("cat", "stack"):  # constants among the parts have masks too
+        return None  # reads the same bits as another dtype
+    if name in ("cat", "stack"):  # constants among the parts have mask ids too
         args[0] = [call.of(part) for part in args[0]]
     if name in ("slice_scatter", "select_scatter", "index_put", "index_copy"):
         args[0] = call.of(args[0]).clone()
@@ -29,25 +32,25 @@ def move(call: OperatorCall) -> Any:
     args, kwargs = tree_map(lambda leaf: call.of(leaf) if isinstance(leaf, Value) else _here(leaf), (args, kwargs))
     try:
         return node.func(*args, **kwargs)
-    except RuntimeError:  # a view that only the real strides allow
+    except RuntimeError:  # a view that the strides of the ids do not allow
         args = tree_map(lambda leaf: leaf.contiguous() if isinstance(leaf, Tensor) else leaf, args)
         return node.func(*args, **kwargs)
 
 
 def _here(leaf: Any) -> Any:
-    """Mask ids are kept on the CPU, so the indices that pick them must be there too."""
+    """The leaf on the CPU if it is a tensor: mask ids are on the CPU, so indices into them must be there too."""
     return leaf.cpu() if isinstance(leaf, Tensor) else leaf
 
 
 def _picked_by_image(node: Node, name: str) -> bool:
-    """The indices depend on the input, or what is put there is added."""
+    """Whether the indices depend on the network's input, or the values are added instead of put."""
     indices = node.args[2] if name in ("index_select", "index_copy") else node.args[1]
     parts = indices if isinstance(indices, list | tuple) else [indices]
     return any(isinstance(part, Value) for part in parts) or (name == "index_put" and len(node.args) > 3)
 
 
 def written(call: OperatorCall) -> Any:
-    """A tensor after part of its memory was written through another: its old masks, and there the new ones."""
+    """The ids of a tensor after a write to part of its memory: the old ones, and the new ones where it was written."""
     region, over = call.node.kwargs["region"], call.node.kwargs["over"]
     memory = torch.full((max(region.end, over.end),), LIVE, dtype=torch.int32)
     for argument, place in zip(call.node.args, (region, over), strict=True):

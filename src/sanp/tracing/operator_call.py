@@ -1,4 +1,4 @@
-"""An operator call with its arguments replaced by mask ids, and two helpers that reduce ids along dimensions."""
+"""An operator call with mask ids in place of its arguments, and two helpers that reduce ids along dimensions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,31 +13,31 @@ from sanp.tracing.masks import ZERO, MaskTable
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """An operator call as a rule sees it."""
+    """What a rule of zero_rules.py gets: an operator call, and the mask ids of its arguments."""
 
     node: Node
     of: Callable[[Any], Tensor]
-    """an argument to the mask id of each of its elements"""
+    """gives the mask id of each element of an argument"""
     masks: MaskTable
-    """where new ids are made"""
+    """makes new ids"""
     shapes: Sequence[torch.Size]
-    """of every value of the trace"""
+    """of every value of the trace, by its index"""
 
     @property
     def shape(self) -> torch.Size:
-        """Of the first output."""
+        """The shape of the first output."""
         out = self.node.outputs[0]
         assert out is not None
         return self.shapes[out.index]
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """An argument that may have been given by position or by name."""
+        """An argument of the operator, given at ``position`` or as the keyword ``name``; else ``default``."""
         args = self.node.args
         return args[position] if len(args) > position else self.node.kwargs.get(name, default)
 
 
 def constant_along(masks: Tensor, dims: list[int]) -> Tensor | None:
-    """The masks without these dimensions, if they are the same all along them; else None."""
+    """The ids without the dimensions ``dims``, if they are constant along each of them; else None."""
     for dim in sorted((dim % masks.dim() for dim in dims), reverse=True):
         head = masks.narrow(dim, 0, 1)
         if masks.stride(dim) != 0 and not bool((masks == head).all()):
@@ -47,7 +47,7 @@ def constant_along(masks: Tensor, dims: list[int]) -> Tensor | None:
 
 
 def joined_along(masks: Tensor, dims: list[int]) -> Tensor | None:
-    """As :func:`constant_along`, where zeros between do not count: a border of zeros makes no channel live."""
+    """As :func:`constant_along`, but always-zero elements are ignored: a border of zeros changes no channel's mask."""
     for dim in sorted((dim % masks.dim() for dim in dims), reverse=True):
         head = masks.narrow(dim, 0, 1)
         if masks.stride(dim) != 0 and not bool((masks == head).all()):

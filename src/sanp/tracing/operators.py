@@ -1,4 +1,4 @@
-"""Which operators treat zero channels alike, by PyTorch's names for them (aten, without the underscore of in-place)."""
+"""Sets of operators that treat zero channels alike, by their aten names without the underscore of in-place forms."""
 
 from sanp.tracing.graph import WRITTEN
 
@@ -10,6 +10,7 @@ KEEP_ZERO = set(
         "sgn nan_to_num alpha_dropout feature_dropout"
     ).split()
 )
+"""The output has the shape of the input and is zero where the input is."""
 MOVE = set(
     (
         "view _unsafe_view reshape permute transpose t expand slice select split split_with_sizes chunk unbind "
@@ -18,6 +19,7 @@ MOVE = set(
         "tile repeat_interleave expand_as view_as unfold slice_scatter select_scatter index_put index_copy"
     ).split()
 )
+"""The output consists of elements of the inputs in other places."""
 POOL = set(
     (
         "max_pool2d_with_indices max_pool3d_with_indices max_pool1d max_pool2d max_pool3d max_pool1d_with_indices "
@@ -30,15 +32,18 @@ POOL = set(
         "max_unpool3d fractional_max_pool2d"
     ).split()
 )
+"""Pooling, resizing and padding: each channel of a map is computed from the same channel, and zero if all of it is."""
 REDUCE = set("mean sum amax amin nansum max min linalg_vector_norm norm".split())
+"""Reductions along dimensions; ``max`` and ``min`` of two tensors are in here too."""
 ALONG = set("topk sort gather cumsum cummax cummin".split())
-"""What they put out at a place comes from other places along one dimension."""
+"""An element of the output is computed from the elements of the input along one dimension."""
 ATTENTION = set(
     (
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
         "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention _scaled_dot_product_attention_math"
     ).split()
 )
+"""Attention of queries, keys and values."""
 MAKES_LIVE = set(
     (
         "convolution native_batch_norm _native_batch_norm_legit_no_training _native_batch_norm_legit batch_norm "
@@ -49,6 +54,7 @@ MAKES_LIVE = set(
         "_transformer_encoder_layer_fwd one_hot searchsorted bucketize"
     ).split()
 )
+"""The output need not be zero where the input is, so that a call without a rule is not reported as unknown."""
 
 CAN_ZERO = set("mul constant_pad_nd cat stack zero zeros_like new_zeros fill copy index_put".split()) | {WRITTEN}
-"""Operators that can make a zero channel of live ones."""
+"""The output can have zero channels even if no input has any."""

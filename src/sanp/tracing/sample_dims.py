@@ -1,7 +1,7 @@
-"""Which dimension of each value goes over the samples of the batch: a mask holds for one sample, so this must be known.
+"""Finds the dimension of each value that goes over the samples of the batch, since a mask holds for one sample only.
 
-A network may fold its batch into other dimensions and back, or mix samples. A value without such a dimension has
-channels that count as always live.
+A network may fold its batch into other dimensions and back, or mix samples. If a value has no such dimension, all its
+channels count as live.
 """
 
 from collections.abc import Iterable
@@ -20,24 +20,24 @@ from sanp.tracing.operators import ALONG, MOVE, REDUCE
 from sanp.tracing.zero_rules import dim_along, reduced_dims
 
 _NOBODY, _UNKNOWN = -1, -2
-"""in place of a sample's number: an element of a constant, and one that may come from any sample"""
+"""in place of a sample's number: the element belongs to no sample (a constant), or to an unknown one"""
 
 
 @dataclass(frozen=True)
 class SampleDim:
-    """A dimension that goes over samples."""
+    """A dimension of a value that goes over samples."""
 
     dim: int
-    """counted from the last, so -4 for the batch of a map"""
+    """counted from the end: -4 for the batch dimension of (N, C, H, W)"""
     samples: tuple[int, ...]
-    """the sample at each place along it"""
+    """the number of the sample at each place along the dimension"""
 
 
 class SampleDims:
-    """The sample dimension of every value of a trace, filled node by node.
+    """The sample dimension of each value of a trace; :meth:`follow` fills them in, node by node.
 
-    A sample is a row of what the first convolution reads: a network that folds something else into the batch, such as
-    the frames of a video, is counted by frame.
+    A sample is an entry of the first dimension of the first convolution's input. If a network folds something else into
+    the batch, such as the frames of a video, each frame is a sample.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -45,21 +45,21 @@ class SampleDims:
         convolutions = (ConvolutionCall.of(node).input for node in trace.nodes if node.op == "convolution")
         first = next((value for value in convolutions if isinstance(value, Value)), trace.inputs[0])
         self.count: int = trace.shapes[first.index][0]
-        """how many samples the batch has"""
+        """the number of samples in the batch"""
         self._of: dict[Value, SampleDim | None] = {value: self._as_batch(value) for value in trace.inputs}
         self._start = first if self._of.get(first) is None else None
-        """what the first convolution reads, where it is not an input itself"""
+        """the input of the first convolution, unless it is an input of the network with a batch dimension"""
 
     def __getitem__(self, value: Value) -> SampleDim | None:
         """The sample dimension of a value; None if it has none."""
         return self._of.get(value)
 
     def is_batch(self, value: Value) -> bool:
-        """The first dimension has one row for each sample, in order."""
+        """Whether the first dimension of a value goes over all samples in order."""
         return self[value] is not None and self[value] == self._as_batch(value)
 
     def follow(self, node: Node) -> None:
-        """Fills in what a node puts out."""
+        """Fills in the sample dimensions of a node's outputs."""
         for value, dim in zip(node.outputs, self._after(node), strict=False):
             if value is not None:
                 self._of[value] = dim
@@ -67,14 +67,14 @@ class SampleDims:
             self._of[self._start] = self._as_batch(self._start)
 
     def _as_batch(self, value: Value) -> SampleDim | None:
-        """What a value has if its first dimension is the batch."""
+        """The first dimension as the sample dimension; None if it does not have one entry for each sample."""
         shape = self.trace.shapes[value.index]
         return SampleDim(-len(shape), tuple(range(self.count))) if shape[:1] == (self.count,) else None
 
     def _after(self, node: Node) -> Iterable[SampleDim | None]:
         name = node.base_op
         inputs = [value for value in node.inputs() if self[value] is not None]
-        if node.op == ALIASED:  # nothing is known of it; most likely it is a batch like any other
+        if node.op == ALIASED:  # its origin is unknown; if it has the size of the batch, it is taken for one
             return [self._as_batch(value) if value is not None else None for value in node.outputs]
         if not inputs:
             return [None] * len(node.outputs)
@@ -92,11 +92,11 @@ class SampleDims:
         return [self._common(inputs, value) if value is not None else None for value in node.outputs]
 
     def _call(self, node: Node) -> OperatorCall:
-        """The operator on the samples' numbers in place of mask ids; those make no new ids."""
+        """The operator call with sample numbers in place of mask ids; no new ids are made of them."""
         return OperatorCall(node, self._samples_of, MaskTable(), self.trace.shapes)
 
     def _unless_along(self, node: Node, value: Any) -> SampleDim | None:
-        """That of what is reordered along a dimension, which must not be the samples' own."""
+        """The sample dimension of ``value``, unless the node works along that very dimension."""
         found, out = self[value] if isinstance(value, Value) else None, node.outputs[0]
         if found is None or out is None:
             return None
@@ -105,7 +105,7 @@ class SampleDims:
         return found if found.dim != along and shape[found.dim] == len(found.samples) else None
 
     def _reduced(self, node: Node, value: Value) -> SampleDim | None:
-        """What is left by a mean, sum, maximum or norm."""
+        """The sample dimension after a mean, sum, maximum or norm; None if that runs over the samples."""
         found, out = self[value], node.outputs[0]
         assert found is not None and out is not None
         rank, dims = len(self.trace.shapes[value.index]), reduced_dims(self._call(node))
@@ -117,7 +117,7 @@ class SampleDims:
         return SampleDim(found.dim + sum(dim > place for dim in dims), found.samples)
 
     def _common(self, inputs: list[Value], out: Value) -> SampleDim | None:
-        """The dimension of the inputs that fits the output, if they agree on it."""
+        """The sample dimension of the inputs that fits the shape of the output, if they agree on one."""
         shape = self.trace.shapes[out.index]
         fitting = set()
         for value in inputs:
@@ -125,14 +125,14 @@ class SampleDims:
             assert found is not None
             dim = found.dim
             if dim == -len(self.trace.shapes[value.index]) and len(inputs) == 1:
-                dim = -len(shape)  # a batch stays one, whatever becomes of its maps
+                dim = -len(shape)  # the first dimension stays the batch, whatever becomes of the others
             if -dim <= len(shape) and shape[dim] == len(found.samples):
                 fitting.add(SampleDim(dim, found.samples))
-        batch = self._as_batch(out)  # what is added to a batch leaves its samples where they are
+        batch = self._as_batch(out)  # an operand that is broadcast over a batch does not move its samples
         return batch if batch in fitting else fitting.pop() if len(fitting) == 1 else None
 
     def _samples_of(self, argument: Any) -> Tensor:
-        """The sample of each element of an argument."""
+        """The number of the sample that each element of an argument belongs to."""
         if not isinstance(argument, Value):
             return torch.full_like(torch.as_tensor(argument).cpu(), _NOBODY, dtype=torch.int32)
         shape, found = self.trace.shapes[argument.index], self[argument]
@@ -142,7 +142,7 @@ class SampleDims:
 
 
 def _changing_dim(samples: Tensor) -> SampleDim | None:
-    """From the sample of each element to the one dimension along which it changes, if there is only one."""
+    """The one dimension along which the sample numbers change; None if there are several or some are unknown."""
     if samples.dim() == 0 or samples.numel() == 0:
         return None
     small = samples

@@ -1,4 +1,4 @@
-"""Which gates feed which convolution: what a gated network's cost depends on, found from one trace."""
+"""Finds from one trace which gates each convolution depends on; the cost of a gated network follows from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,31 +17,34 @@ Role = Literal["gated", "follows", "dense"]
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a gate can stand: after a convolution, or after the batch norm that follows it."""
+    """A place for a gate: after a convolution, or after the batch norm that follows it."""
 
     name: str
+    """of the layer"""
     value: Value
     """the value that the gate multiplies"""
     may_follow: bool = True
-    """a depthwise convolution here may follow the gates of its input; not if its module is called more than once"""
+    """if the convolution is depthwise, it may use the gates of its input; false if its module is called repeatedly"""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One call of a convolution or linear layer: its fixed sizes and the mask ids of its channels."""
+    """One call of a convolution or linear layer: its sizes and the mask ids of its channels."""
 
     name: str
-    """the path of its module; a second call of the same is ``path:2``"""
+    """the path of its module; for the second call of a module ``path:2``, and so on"""
     kind: Literal["conv", "linear"]
     role: Role
+    """gated: has an SPM; follows: a depthwise convolution that uses the gates of its input; dense: has no gates"""
     positions: int
-    """how many times the kernel is applied: HW of the output (of the input for a transposed convolution)"""
+    """how often the kernel is applied to a sample: HW of the output (of the input for a transposed convolution)"""
     taps: int
+    """the number of elements of the kernel: k² for k x k"""
     in_channels: int
     out_channels: int
     groups: int
     in_positions: int
-    """HW of the input, which an SPM's mean runs over"""
+    """HW of the input, over which an SPM takes the mean"""
     inputs: Tensor
     """mask id of each input channel (C_in,)"""
     outputs: Tensor
@@ -54,40 +57,45 @@ class Layer:
 
 
 def module_path(name: str) -> str:
-    """The module of a layer's name: a second call is named ``path:2``."""
+    """The path of the module that a layer's name stands for: the name without ``:2`` and the like."""
     return name.partition(":")[0]
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Every convolution of one forward, in order, and the masks that say which of their channels are live."""
+    """The convolutions and linear layers of one forward, and the masks that say which of their channels are live."""
 
     layers: tuple[Layer, ...]
-    """in order of execution; one in ``sites`` whose rows are not the samples of the batch has come out dense"""
+    """in order of execution; a layer at a site is dense if the first dimension of its input is not the batch"""
     masks: MaskTable
+    """the meaning of the layers' mask ids"""
     unknown: Mapping[str, int]
-    """operators without a rule, with how often gated channels met them; what follows them counts as live"""
+    """operators without a rule, and how often each met gated channels; their outputs count as live"""
 
     def layer(self, name: str) -> Layer:
-        """The layer of this name."""
+        """The layer with this name."""
         return next(layer for layer in self.layers if layer.name == name)
 
 
 def is_depthwise(node: Node, in_channels: int) -> bool:
-    """Each output channel of the convolution reads one input channel only."""
+    """Whether each output channel of the convolution ``node`` reads one of its ``in_channels`` input channels only."""
     conv = ConvolutionCall.of(node)
     return conv.groups == in_channels > 1 and not conv.transposed
 
 
 def is_linear(node: Node) -> bool:
-    """A product of features with a constant matrix."""
+    """Whether the node multiplies features by a constant matrix."""
     if node.op == "addmm":
         return isinstance(node.args[1], Value) and isinstance(node.args[2], Tensor)
     return node.op == "mm" and isinstance(node.args[0], Value) and isinstance(node.args[1], Tensor)
 
 
 def build_topology(trace: Trace, names: Mapping[int, str], sites: Mapping[int, Site]) -> Topology:
-    """Follows zero channels through the trace, with a gate at each site; both mappings are by index of the node."""
+    """Follows zero channels through the trace, with a gate at each site.
+
+    ``names`` holds the name of every convolution and linear layer, ``sites`` the places of the gates; both are keyed by
+    the index of the layer's node in the trace.
+    """
     propagation = Propagation(trace)
     layers: list[Layer] = []
     gate_channels: dict[Value, Tensor] = {}
@@ -115,10 +123,11 @@ def _conv_layer(propagation: Propagation, node: Node, name: str, site: Site | No
     role: Role = "dense"
     outputs = torch.full((out_channels,), LIVE)
     if conv.bias is None and propagation.is_uneven(source):
-        propagation.note_unknown("convolution of uneven maps")  # without a bias, parts of its output may be zero
+        # Without a bias, parts of its output may be zero.
+        propagation.note_unknown("convolution of uneven maps")
     by_sample = propagation.sample_dims.is_batch(source)
     follows = is_depthwise(node, in_channels) and (conv.bias is None if site is None else site.may_follow and by_sample)
-    if follows and bool((inputs != LIVE).any()):  # without a bias, nothing comes of a zero channel by itself
+    if follows and bool((inputs != LIVE).any()):  # the output of a zero channel is zero, or is set to zero at the site
         role = "follows"
         outputs = inputs.repeat_interleave(out_channels // in_channels)
     elif site is not None and by_sample:
@@ -140,20 +149,20 @@ def _conv_layer(propagation: Propagation, node: Node, name: str, site: Site | No
     )
 
 
-def _per_sample(propagation: Propagation, rows: int, positions: int) -> int:
-    """Positions for one sample, where a batch of so many rows was run for all samples."""
-    share: float = rows / propagation.sample_dims.count
+def _per_sample(propagation: Propagation, batch: int, positions: int) -> int:
+    """The positions of a layer for one sample; its input has ``batch`` entries, each with ``positions`` positions."""
+    share: float = batch / propagation.sample_dims.count
     return max(1, round(positions * share))
 
 
 def _linear_layer(propagation: Propagation, node: Node, name: str) -> Layer:
     source, matrix = node.args[1:3] if node.op == "addmm" else node.args[:2]
-    rows, features = propagation.trace.shapes[source.index]
+    batch, features = propagation.trace.shapes[source.index]
     return Layer(
         name=name,
         kind="linear",
         role="dense",
-        positions=_per_sample(propagation, rows, 1),
+        positions=_per_sample(propagation, batch, 1),
         taps=1,
         in_channels=features,
         out_channels=matrix.shape[1],

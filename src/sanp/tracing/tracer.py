@@ -1,7 +1,8 @@
-"""Runs a network once and writes down which operators it called, on what, inside which module: no source is read.
+"""Runs a network once and records which operators it called, on which tensors and inside which modules.
 
-The trace sees what PyTorch executes (aten operators), so control flow, wrappers and functional calls make no
-difference. In-place operators give a new value; a tensor that shares the memory they wrote gets one when next used.
+The trace holds what PyTorch executed (aten operators), so control flow, wrappers and functional calls make no
+difference. After an in-place operator a tensor has a new value; a tensor that shares its memory gets a new value when
+it is next used.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ from sanp.tracing.graph import ALIASED, WRITTEN, ModuleCall, Node, Region, Trace
 
 
 def trace_forward(network: nn.Module, example: Any) -> Trace:
-    """The trace of one forward of ``network`` in evaluation mode; its training flags are put back afterwards."""
+    """The trace of one forward of ``network`` in evaluation mode; afterwards every module has its earlier mode.
+
+    ``example`` is what the forward takes: a tensor, a tuple of arguments or a dict of keyword arguments.
+    """
     inputs = tensors_in(example)
     if not inputs:
         raise SanpError(
@@ -47,20 +51,20 @@ def trace_forward(network: nn.Module, example: Any) -> Trace:
 
 
 class _Tracer(TorchDispatchMode):
-    """Sees each operator as it runs and keeps every tensor alive, so that an identity names one tensor only."""
+    """Records each operator as it runs. It keeps all tensors alive, so that no two of them have the same identity."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.trace = Trace()
         self.stack: list[int] = []
         self._value_of: dict[int, tuple[Value, int]] = {}
-        """identity of a tensor to its value and how many writes to its memory that value has seen"""
+        """identity of a tensor to its value, and how many writes to its memory that value includes"""
         self._alive: list[Any] = []
         self._memory: dict[int, list[tuple[Value, Region]]] = {}
-        """memory that depends on the input to what was written there in place, in order"""
+        """address of a memory that depends on the network's input to the writes to it, in order"""
 
     def new_value(self, tensor: Tensor) -> Value:
-        """Names a tensor, or renames one that was written in place."""
+        """Makes a new value for a tensor, which replaces the earlier one if it has one."""
         value = Value(len(self.trace.shapes))
         self.trace.shapes.append(tensor.shape)
         if id(tensor) not in self._value_of:
@@ -69,7 +73,7 @@ class _Tracer(TorchDispatchMode):
         return value
 
     def values_in(self, tree: Any) -> tuple[Value, ...]:
-        """The values of the tensors in a structure."""
+        """The values of the tensors in a structure of lists, tuples, dicts and objects."""
         current = (self._current(tensor) for tensor in tensors_in(tree))
         return tuple(value for value in current if isinstance(value, Value))
 
@@ -94,7 +98,7 @@ class _Tracer(TorchDispatchMode):
         self.trace.nodes.append(Node(op, call, args, kwargs, outputs, func))
 
     def _current(self, leaf: Any) -> Any:
-        """The value that stands for a tensor now, with what was written to its memory since; else the leaf itself."""
+        """The present value of a tensor, after all writes to its memory; any other leaf as it is."""
         memory = _memory(leaf) if isinstance(leaf, Tensor) else None
         if memory not in self._memory:
             return leaf
@@ -106,7 +110,7 @@ class _Tracer(TorchDispatchMode):
             self._add(ALIASED, (), {}, (self.new_value(leaf),), None)
         elif before is None:
             with _disable_current_modes():
-                before = leaf.clone()  # what no write has reached is a constant
+                before = leaf.clone()  # the parts that were not written are constant
         for written, over in writes[seen:]:
             after = self.new_value(leaf)
             self._add(WRITTEN, (before, written), {"region": _region(leaf), "over": over}, (after,), None)
@@ -114,7 +118,7 @@ class _Tracer(TorchDispatchMode):
         return self._value_of[id(leaf)][0]
 
     def _note_write(self, tensor: Tensor, result: Any) -> None:
-        """An in-place operator has written a tensor: others over the same memory will have to know."""
+        """Records that an in-place operator has written a tensor, for other tensors that share its memory."""
         if not any(leaf is tensor for leaf in tree_leaves(result)):
             self._add(ALIASED, (), {}, (self.new_value(tensor),), None)
         value, _ = self._value_of[id(tensor)]
@@ -126,7 +130,7 @@ class _Tracer(TorchDispatchMode):
 def _memory(tensor: Tensor) -> int:
     try:
         return tensor.untyped_storage().data_ptr() or id(tensor)
-    except (NotImplementedError, RuntimeError):  # a sparse tensor and its like
+    except (NotImplementedError, RuntimeError):  # a tensor without such a storage, for example a sparse one
         return id(tensor)
 
 
@@ -135,7 +139,7 @@ def _region(tensor: Tensor) -> Region:
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """The arguments that an operator writes."""
+    """The tensors among the arguments that an operator writes in place."""
     given = [
         args[position] if position < len(args) else kwargs.get(argument.name)
         for position, argument in enumerate(func._schema.arguments)
@@ -146,7 +150,7 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
 
 @contextmanager
 def _watched(network: nn.Module, tracer: _Tracer) -> Iterator[None]:
-    """Hooks that tell the tracer which module is running."""
+    """Inside, hooks tell the tracer which module is running."""
     calls = tracer.trace.calls
 
     def enter(path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -164,7 +168,7 @@ def _watched(network: nn.Module, tracer: _Tracer) -> Iterator[None]:
     handles = []
     for path, module in network.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
-            continue  # takes no hooks: what runs inside counts as its caller's own
+            continue  # it takes no hooks; the operators inside count as those of its caller
         handles += [
             module.register_forward_pre_hook(
                 lambda module, args, kwargs, path=path: enter(path, module, args, kwargs), with_kwargs=True

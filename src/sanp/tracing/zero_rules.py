@@ -1,6 +1,6 @@
-"""What each kind of operator does to zero channels: a rule makes the mask ids of its output from those of its inputs.
+"""What each operator does to zero channels: a rule computes the mask ids of the output from those of the inputs.
 
-Where a rule gives None, the output counts as live: never wrong, at worst less is saved.
+If a rule returns None or raises an error, the output counts as live. That is never wrong, but may count too many FLOPs.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def _keep(call: OperatorCall) -> Any:
 
 
 def _over_map(channels: Tensor | None, shape: torch.Size) -> Any:
-    """(N, C) masks made those of a map of this shape, if it has as many channels."""
+    """Ids (N, C) expanded to a map of the shape (N, C, ...); None if the numbers of samples or channels differ."""
     if channels is None or channels.shape != shape[: channels.dim()]:
         return None
     return channels.reshape(*channels.shape, *(1,) * (len(shape) - channels.dim())).expand(shape)
@@ -37,7 +37,7 @@ def _pool(call: OperatorCall) -> Any:
 
 
 def _pad(call: OperatorCall) -> Any:
-    """Zero padding around a map changes no channel's mask; padding with zero channels adds zero masks."""
+    """Zeros around a map change no channel's mask; added zero channels are always zero; other padding is live."""
     masks, pads, value = call.of(call.node.args[0]), call.node.args[1], call.argument(2, "value", 0)
     if value != 0:
         return torch.nn.functional.pad(masks, pads, value=LIVE)
@@ -50,7 +50,7 @@ def _pad(call: OperatorCall) -> Any:
 
 
 def reduced_dims(call: OperatorCall) -> list[int]:
-    """The dimensions that a mean, sum, maximum or norm runs over."""
+    """The dimensions that a mean, sum, maximum or norm reduces, counted from the first."""
     rank = len(call.shapes[call.node.inputs()[0].index])
     dims = call.argument(2, "dim") if "norm" in call.node.op else call.argument(1, "dim")
     dims = [dims] if isinstance(dims, int) else list(dims or range(rank))
@@ -58,7 +58,7 @@ def reduced_dims(call: OperatorCall) -> list[int]:
 
 
 def _reduce(call: OperatorCall) -> Any:
-    """A mean or sum is zero where all it runs over is: the same mask all along, or a union of a few."""
+    """A mean or sum is zero where all elements that it reduces are: their common mask, or the union of a few."""
     node = call.node
     if node.op in ("max", "min") and len(node.inputs()) > 1:
         return _union(call)
@@ -77,7 +77,7 @@ def _reduce(call: OperatorCall) -> Any:
 
 
 def dim_along(call: OperatorCall) -> int:
-    """The dimension along which an operator reorders or adds up."""
+    """The dimension along which ``topk``, ``sort``, ``cumsum`` and the like work, counted from the first."""
     name, rank = call.node.base_op, len(call.shapes[call.node.inputs()[0].index])
     dim = call.argument(2 if name == "topk" else 1, "dim", -1)
     if not isinstance(dim, int):
@@ -86,7 +86,7 @@ def dim_along(call: OperatorCall) -> int:
 
 
 def _along(call: OperatorCall) -> Any:
-    """Zero where all is along the dimension; the rest has to be of the same places as before."""
+    """Zero where all elements along the dimension are, if they have the same mask; otherwise channels are mixed."""
     masks, dim = call.of(call.node.args[0]), dim_along(call)
     whole = joined_along(masks, [dim])
     if whole is None or len(call.shape) != masks.dim():
@@ -99,7 +99,7 @@ def _along(call: OperatorCall) -> Any:
 
 
 def _attention(call: OperatorCall) -> Any:
-    """Positions are weighed, channels of the values stay apart."""
+    """Attention mixes positions, but each channel of the result comes from the same channel of the values."""
     values = joined_along(call.of(call.node.args[2]), [-2])
     if values is None:
         raise ValueError("values of different channels at different positions")
@@ -107,13 +107,13 @@ def _attention(call: OperatorCall) -> Any:
 
 
 def _gated_half(call: OperatorCall) -> Any:
-    """A gated linear unit: the first half times a sigmoid of the second."""
+    """A gated linear unit, the first half times a sigmoid of the second: zero where the first half is."""
     dim = call.argument(1, "dim", -1)
     return call.of(call.node.args[0]).chunk(2, dim)[0]
 
 
 def _restrided(call: OperatorCall) -> Any:
-    """Another order in memory is no other content, where the shape stays."""
+    """An in-place ``as_strided`` to the same shape only changes the order in memory."""
     masks = call.of(call.node.args[0])
     same = tuple(call.node.args[1]) == tuple(masks.shape) == tuple(call.shape)
     return masks if same and call.node.op.endswith("_") else None
@@ -133,7 +133,7 @@ def _sum_with_product(call: OperatorCall) -> Any:
 
 
 def _matrix_product(call: OperatorCall) -> Any:
-    """A product of matrices is zero in the rows where the left one is and in the columns where the right one is."""
+    """A matrix product is zero in the rows where the left matrix is, and in the columns where the right one is."""
     left, right = (call.of(argument) for argument in call.node.args[:2])
     of_row, of_column = joined_along(left, [-1]), joined_along(right, [-2])
     both = bool((left != LIVE).any()) and bool((right != LIVE).any())
@@ -150,7 +150,7 @@ def _quotient(call: OperatorCall) -> Any:
 
 
 def _clamp(call: OperatorCall) -> Any:
-    """Zero stays zero between bounds that have zero between them."""
+    """Zero stays zero if it lies between the bounds, and these are constants."""
     low, high = call.argument(1, "min"), call.argument(2, "max")
     if call.node.base_op == "clamp_max":
         low, high = None, call.argument(1, "max")
@@ -187,20 +187,20 @@ def _fill(call: OperatorCall) -> Any:
 
 
 def _patches(call: OperatorCall) -> Any:
-    """im2col: each channel becomes one row for each place of the kernel."""
+    """im2col: each channel becomes one output channel for each element of the kernel."""
     masks = call.of(call.node.args[0])
     channels = joined_along(masks, list(range(2, masks.dim())))
     return None if channels is None else _over_map(channels.repeat_interleave(prod(call.node.args[1]), 1), call.shape)
 
 
 def _unpatches(call: OperatorCall) -> Any:
-    """col2im: the sum of what im2col would take apart."""
+    """col2im, the reverse of im2col: adds up the channels that belong to one output channel."""
     masks = joined_along(call.of(call.node.args[0]), [2])
     return None if masks is None else _over_map(joined_along(masks.unflatten(1, (call.shape[1], -1)), [2]), call.shape)
 
 
 def _depthwise(call: OperatorCall) -> Any:
-    """A convolution makes something of nothing, except one without a bias that reads each channel by itself."""
+    """A depthwise convolution without a bias keeps zero channels zero; any other makes all its outputs live."""
     conv = ConvolutionCall.of(call.node)
     masks, groups = call.of(conv.input), conv.groups
     if groups == 1 or masks.shape[1] != groups or conv.bias is not None:
@@ -236,4 +236,4 @@ RULES: dict[str, Rule] = {
     "convolution": _depthwise,
     WRITTEN: written,
 }
-"""Operator to rule. ``add`` and ``sub`` with a constant are covered: a constant is live where it is not zero."""
+"""Operator name to rule. They also serve for constant operands, which are live where they are not zero."""

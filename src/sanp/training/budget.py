@@ -1,4 +1,4 @@
-"""The cost term of the multi-task loss (paper 3.4, eq. 11): λ times what the gates cost, λ following the budget."""
+"""The cost loss of multi-task training (paper 3.4, eq. 9): λ times a penalty on the gates; λ follows the budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from sanp.training.penalties import PENALTIES, flops_penalty, runaway_penalty
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """What the cost loss is made of."""
+    """Settings of the cost loss."""
 
     penalty: Literal["saliency", "positive", "gates", "flops"] = "flops"
-    """what λ multiplies: the paper's mean |s|, its positive part, the soft gates, or the FLOPs of steeper ones"""
+    """what λ weighs; saliency: mean |s| (paper), positive: mean max(s, 0), gates: soft gates, flops: their FLOPs"""
     reopen: bool = True
-    """while the cost is below the target, push by the FLOPs penalty, which can open closed channels"""
+    """use the flops penalty while fewer FLOPs than the target are computed, since it can open closed channels"""
     runaway: float = 1.0
-    """weight of the term that keeps saliencies between -1 and 3; 0 leaves it out"""
+    """weight of the penalty on saliencies outside [-1, 3]; 0: no such penalty"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -38,12 +38,12 @@ class ObjectiveConfig:
 
 
 class Budget:
-    """The cost term for a training loop of one's own: ``loss(gates)`` after each forward, added to the task's loss.
+    """The cost loss for a training loop of one's own: after each forward, add ``loss(gates)`` to the task's loss.
 
-    ``network`` is what ``sanp.gate`` returned, or a wrapper of it; ``budget`` a share, a count of multiply-adds, or
-    with a latency table a time. ``objective`` and ``controller`` are the settings of the penalty and of λ. With
-    ``steps``, the number of steps to come, the target falls from the whole network to the budget over the first part of
-    them; without, it is the budget from the start.
+    ``network`` is what ``sanp.gate`` returned, or a wrapper of it. ``budget`` is a share, a count of multiply-adds or,
+    with a latency table, a time. ``objective`` holds the settings of the penalty, ``controller`` those of λ. ``steps``
+    is the number of steps to come: the target then falls from all FLOPs to the budget over the first part of them.
+    Without ``steps`` the target is the budget from the start.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class Budget:
 
     @property
     def target(self) -> float:
-        """The target of the last step, as a share of the dense FLOPs: it falls to the goal."""
+        """The target of the last step, as a share of the dense FLOPs; it falls to the goal."""
         return self.controller.target_at(self._progress(self.step - 1))
 
     @property
     def running_kept(self) -> float | None:
-        """p_t: the running mean of the share of the dense FLOPs that is computed; None before the first step."""
+        """p_t: the share of the dense FLOPs that is computed, as a running mean; None before the first step."""
         return self.controller.running_kept
 
     @property
@@ -91,7 +91,10 @@ class Budget:
         return self.controller.cost_weight
 
     def loss(self, gates: Mapping[str, Gates]) -> Tensor:
-        """λ times the penalty of what was recorded; counts as one step."""
+        """The cost loss of one step: λ times the penalty. Each call updates λ and counts as a step.
+
+        ``gates`` is what ``sanp.record`` recorded of the forward.
+        """
         check_kind("gates", gates, Mapping, "what `with sanp.record(gated) as gates` gave")
         if not gates:
             raise SanpError("no gates were recorded: run the gated network inside `with sanp.record(gated) as gates`")
@@ -107,11 +110,11 @@ class Budget:
         return loss
 
     def state(self) -> dict[str, float | None]:
-        """What a checkpoint keeps."""
+        """The state that a checkpoint keeps."""
         return {"step": self.step, **self.controller.state()}
 
     def restore(self, state: dict[str, float | None]) -> None:
-        """Goes on where :meth:`state` was taken."""
+        """Restores a state that :meth:`state` returned."""
         self.step = int(state["step"] or 0)
         self.controller.restore(state)
 
@@ -120,7 +123,7 @@ class Budget:
 
 
 def _mean_over_ranks(flops: Tensor) -> float:
-    """The same number on every rank, so that λ is the same everywhere."""
+    """The mean FLOPs over the samples of all processes, so that λ is the same on each."""
     own = own_slice()
     share = 1 / distributed.world() if own is None else own.share
     return distributed.weighted_mean([float(flops)], share)[0]

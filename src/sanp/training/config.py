@@ -1,4 +1,4 @@
-"""How long and by what means a network is trained."""
+"""The settings of training: epochs, optimizers, losses and what follows the last step."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,50 +9,50 @@ from sanp.core.errors import SanpError
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """How long and by what means each stage trains; the defaults are the quick preset's."""
+    """Settings of the training stages; the defaults are those of the quick preset."""
 
     pretrain_epochs: int = 20
-    """epochs of the dense network, where none is given"""
+    """epochs of pretraining the dense network; not used if a pretrained network is given"""
     warmup_epochs: int = 1
-    """epochs of the SPMs alone, kernels frozen"""
+    """epochs of the warm-up stage, which trains the SPMs alone"""
     joint_epochs: int = 12
-    """epochs of everything, with the cost loss"""
+    """epochs of the joint stage, which trains the network and the SPMs with the cost loss"""
     lr: float = 0.05
-    """peak learning rate of the network's own parameters"""
+    """peak learning rate of the network's own parameters (not the SPMs) after pretraining"""
     pretrain_lr: float = 0.1
-    """peak learning rate in the pretrain stage"""
+    """peak learning rate in pretraining"""
     momentum: float = 0.9
-    """of SGD"""
+    """momentum of SGD"""
     nesterov: bool = True
-    """Nesterov's momentum"""
+    """use Nesterov momentum in SGD"""
     weight_decay: float = 5e-4
-    """of the network's own parameters"""
+    """weight decay of SGD"""
     schedule: Literal["cosine", "step"] = "cosine"
-    """learning rate over a stage: one rise and a cosine down, or a tenth every step_epochs"""
+    """learning rate over a stage; cosine: a linear rise, then half a cosine; step: divided by 10 every step_epochs"""
     rise: float = 0.15
-    """share of a stage over which the learning rate rises (cosine)"""
+    """share of the steps of a stage over which the learning rate rises (not for the schedule step)"""
     step_epochs: int = 100
-    """epochs between two falls (step)"""
+    """epochs after which the schedule step divides the learning rate by 10"""
     spm_optimizer: Literal["adamw", "sgd"] = "adamw"
-    """of the SPMs: AdamW without decay on a level schedule, or SGD just as the network's own"""
+    """optimizer of the SPMs; adamw: no weight decay, constant rate between a rise and a fall; sgd: as the network's"""
     spm_lr: float | None = None
-    """peak learning rate of the SPMs; if none, 3e-3, or more where a short stage could not close a channel in time"""
+    """peak learning rate of the SPMs; none: 3e-3, or up to 5e-2 if the steps are too few to close a channel"""
     label_smoothing: float = 0.1
-    """of the cross entropy"""
+    """label smoothing of the cross entropy"""
     dropout: float | None = None
-    """rate of the network's dropout layers; if none, what they have: few epochs want less of it"""
+    """rate of all dropout layers of the network; none: they keep their own"""
     distill: float = 0.7
-    """weight of the dense network's answers beside the labels in the joint stage; 0 leaves them out"""
+    """share of the distillation loss (the dense network is the teacher) after warm-up; 0: no distillation"""
     temperature: float = 2.0
-    """softens both answers in distillation"""
+    """temperature of distillation: divides the logits of the teacher and of the network"""
     settle: float | None = None
-    """last share of the joint stage: no noise, hard gates only; if none, what suits the method (SANP: all of it)"""
+    """last share of the joint stage without noise and soft gates; none: the method chooses (SANP: all of the stage)"""
     norm_batches: int = 24
-    """batches to estimate batch norm statistics anew with evaluation's gates; 0 leaves them"""
+    """batches to estimate batch norm statistics on after training, with the gates of evaluation; 0: do not"""
     calibrate_images: int = 1000
-    """training images to move the thresholds on until the budget is met; 0 leaves them"""
+    """training images on which the thresholds are calibrated to the budget after training; 0: do not"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """number format of training; auto is bf16 where the processor has it"""
+    """number format of training; auto: bf16 if the processor has instructions for it, else fp32"""
 
     def __post_init__(self) -> None:
         check_fields(self)

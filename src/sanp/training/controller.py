@@ -1,4 +1,4 @@
-"""λ, the weight of the cost loss, follows the gap to the budget (paper 3.4, eq. 12): plain numbers, no tensors."""
+"""Controllers that follow the gap to the budget: λ, the weight of the cost loss (paper 3.4, eq. 10), and a level."""
 
 from dataclasses import dataclass
 
@@ -8,18 +8,18 @@ from sanp.core.errors import SanpError
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerConfig:
-    """How λ follows the gap between the running cost and the target, both as shares of the dense cost."""
+    """How λ follows the gap between the share of the dense FLOPs that is computed and the target."""
 
     strength: float = 100.0
-    """λ0: the weight at a gap of the whole network (paper: 0.01)"""
+    """λ0: λ is this times the gap, which is a share of the dense FLOPs (paper: 0.01)"""
     lowest: float = -2.0
-    """λ is not let below this; a large negative weight throws channels open all at once"""
+    """lower bound of λ; a large negative λ would open very many channels at once"""
     highest: float = 4.0
-    """λ is not let above this; an unbounded one drowns the task"""
+    """upper bound of λ; a very large λ would outweigh the task's loss"""
     memory: float = 0.7
-    """how much of the running cost is kept at each step"""
+    """weight of the past in the running mean of the computed share of the FLOPs; 0: only the last step counts"""
     anneal: float = 0.5
-    """the target falls from 1 to the budget over this share of the steps"""
+    """share of the steps over which the target falls from all FLOPs to the budget; 0: it is the budget at once"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -36,7 +36,10 @@ class ControllerConfig:
 
 
 class BudgetController:
-    """Eq. 12 with a running mean: λ = λ0 (p_t - p), p_t and p as shares of the dense FLOPs, clipped."""
+    """Eq. 10, clipped: λ = λ0 (p_t - p), with p_t and p as shares of the dense FLOPs and p_t as a running mean.
+
+    ``target`` is p, the share of the dense FLOPs that the budget leaves.
+    """
 
     def __init__(self, target: float, config: ControllerConfig) -> None:
         self.target = target
@@ -45,13 +48,16 @@ class BudgetController:
         self.cost_weight = 0.0
 
     def target_at(self, progress: float) -> float:
-        """The target after this share of the steps: from 1 down to the budget, then the budget."""
+        """The target when the share ``progress`` of the steps is done: it falls from 1 to the budget, then stays."""
         if self.config.anneal == 0:
             return self.target
         return 1 - (1 - self.target) * min(1.0, progress / self.config.anneal)
 
     def update(self, kept: float, progress: float = 1.0) -> float:
-        """Takes the share of the dense FLOPs that one step computed, gives the λ for it."""
+        """Returns λ for a step that computed the share ``kept`` of the dense FLOPs.
+
+        ``progress`` is the share of the steps that is done.
+        """
         memory = self.config.memory
         self.running_kept = kept if self.running_kept is None else memory * self.running_kept + (1 - memory) * kept
         gap = self.running_kept - self.target_at(progress)
@@ -59,17 +65,22 @@ class BudgetController:
         return self.cost_weight
 
     def state(self) -> dict[str, float | None]:
-        """What a checkpoint keeps."""
+        """The state that a checkpoint keeps."""
         return {"running_cost": self.running_kept, "cost_weight": self.cost_weight}
 
     def restore(self, state: dict[str, float | None]) -> None:
-        """Goes on where :meth:`state` was taken."""
+        """Restores a state that :meth:`state` returned."""
         self.running_kept = state["running_cost"]
         self.cost_weight = state["cost_weight"] or 0.0
 
 
 class IntegralController:
-    """One number that rises while more is computed than the falling target wants, and falls while less is."""
+    """A level that rises while more FLOPs than the target are computed, and falls while fewer are.
+
+    ``controller`` gives the target, and ``steps`` is the number of steps of the stage. ``gain`` is how far the level
+    moves in one step for a gap of all dense FLOPs. The level begins at ``start`` and stays between ``lowest`` and
+    ``highest``.
+    """
 
     def __init__(
         self, controller: BudgetController, steps: int, *, gain: float, start: float, lowest: float, highest: float
@@ -81,25 +92,25 @@ class IntegralController:
 
     @property
     def target(self) -> float:
-        """The share of the dense FLOPs that a step should compute now."""
+        """The share of the dense FLOPs that the next step should compute."""
         return self.controller.target_at(self.step / self.steps)
 
     @property
     def running_kept(self) -> float | None:
-        """The running mean of the share that was computed."""
+        """The running mean of the share of the dense FLOPs that was computed; None before the first step."""
         return self.controller.running_kept
 
     def update(self, kept: float) -> None:
-        """Takes the share that one step computed."""
+        """Moves the level after a step that computed the share ``kept`` of the dense FLOPs."""
         self.controller.update(kept, self.step / self.steps)
         self.level = min(self.highest, max(self.lowest, self.level + self.gain * (kept - self.target)))
         self.step += 1
 
     def state(self) -> dict[str, float | None]:
-        """What a checkpoint keeps."""
+        """The state that a checkpoint keeps."""
         return {"step": self.step, "now": self.level, **self.controller.state()}
 
     def restore(self, state: dict[str, float | None]) -> None:
-        """Goes on where :meth:`state` was taken."""
+        """Restores a state that :meth:`state` returned."""
         self.step, self.level = int(state["step"] or 0), float(state["now"] or 0.0)
         self.controller.restore(state)

@@ -1,4 +1,4 @@
-"""What follows the last training step: batch norms under evaluation's gates, thresholds that meet the budget."""
+"""What follows the last training step: new batch norm statistics, and thresholds calibrated to the budget."""
 
 from itertools import islice
 
@@ -15,14 +15,16 @@ from sanp.training.stage import Loader
 from sanp.training.task import Task
 
 FAR = 0.03
-"""where calibration changed the cost by more, batch norms have seen other gates and are estimated once more"""
+"""if calibration changed the computed share of the FLOPs by more, the gates are so different that the batch norm
+statistics are estimated again"""
 
 
 @torch.no_grad()
 def estimate_norms(net: nn.Module, loader: Loader, batches: int, format: Format) -> None:
-    """Plain means of the batch statistics over some batches, everything but the batch norms in evaluation mode.
+    """Replaces the running statistics of all batch norms by plain means over the loader's first ``batches`` batches.
 
-    In training the statistics were collected under noisy gates, which is not what evaluation will see.
+    All other modules are in evaluation mode: in training the statistics were collected with noisy gates, which
+    evaluation does not use. ``format`` places the images on the device.
     """
     norms = [m for m in net.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if batches == 0 or not norms:
@@ -32,7 +34,7 @@ def estimate_norms(net: nn.Module, loader: Loader, batches: int, format: Format)
         with evaluating(net):
             for norm in norms:
                 norm.reset_running_stats()
-                norm.momentum = None  # a cumulative mean
+                norm.momentum = None  # means a cumulative mean
                 norm.train()
             for x, _ in islice(loader, batches):
                 net(format.place(x))
@@ -42,7 +44,7 @@ def estimate_norms(net: nn.Module, loader: Loader, batches: int, format: Format)
 
 
 def first_images(loader: Loader, count: int, format: Format) -> list[Tensor]:
-    """Whole batches of the loader, at least one, until there are so many images."""
+    """The first batches of the loader, at least one, until there are ``count`` images; placed by ``format``."""
     batches: list[Tensor] = []
     for x, _ in loader:
         batches.append(format.place(x))
@@ -52,7 +54,11 @@ def first_images(loader: Loader, count: int, format: Format) -> list[Tensor]:
 
 
 def calibrate(gated: GatedNetwork, loader: Loader, kept: float, images: int, format: Format) -> float:
-    """Calibrates the thresholds on so many training images; gives how far off the share of the FLOPs was."""
+    """Calibrates the thresholds so that the share ``kept`` of the dense FLOPs is computed.
+
+    This uses the first ``images`` images of the loader, placed by ``format``. Returns how far the share was off before;
+    0 if nothing was changed.
+    """
     batches = first_images(loader, images, format)
     with evaluating(gated):
         distance = abs(mean_kept(gated, batches) - kept)
@@ -63,13 +69,13 @@ def calibrate(gated: GatedNetwork, loader: Loader, kept: float, images: int, for
 
 
 def to_last_epoch(task: Task) -> None:
-    """Has the loader give the same images whether or not the run was interrupted."""
+    """Sets the epoch of the loader, so that its next images are the same whether or not the run was interrupted."""
     if hasattr(task.loader, "set_epoch"):
         task.loader.set_epoch(task.config.joint_epochs)
 
 
 def finish_norms(net: nn.Module, task: Task) -> None:
-    """Batch norm statistics alone, for a network without gates to calibrate."""
+    """After the last step of a network without thresholds: estimates the batch norm statistics."""
     to_last_epoch(task)
     format = Format(net, task.config.precision)
     with format.autocast():
@@ -77,7 +83,7 @@ def finish_norms(net: nn.Module, task: Task) -> None:
 
 
 def finish(gated: GatedNetwork, task: Task, kept: float) -> None:
-    """After the last step: batch norm statistics with evaluation's gates, then the thresholds that meet the budget."""
+    """After the last step: estimates the batch norm statistics and calibrates the thresholds to the share ``kept``."""
     to_last_epoch(task)
     format = Format(gated, task.config.precision)
     with format.autocast():
@@ -85,4 +91,4 @@ def finish(gated: GatedNetwork, task: Task, kept: float) -> None:
             estimate_norms(gated, task.loader, task.config.norm_batches, format)
             if calibrate(gated, task.loader, kept, task.config.calibrate_images, format) <= FAR:
                 break
-    same_everywhere(gated)  # a loader of one's own may give each process other images
+    same_everywhere(gated)  # the user's own loader may give each process other images

@@ -1,7 +1,8 @@
-"""The paper's three stages (4.1.2): pretrain the network, warm the SPMs up with the kernels frozen, train both jointly.
+"""The paper's three stages (4.1.2): pretrain the network, warm up the SPMs with frozen kernels, train both jointly.
 
-A method is a generator of stages: it gives a stage, whoever drives it runs the stage, and between two stages it changes
-the network (inserts SPMs, moves thresholds). So a driver can show, save, stop and resume without knowing the method.
+A method is a generator of stages. The caller runs each stage that it yields; between two stages the method changes the
+network, for example inserts SPMs or moves thresholds. So the caller can show, save, stop and resume the training of any
+method.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,14 +37,14 @@ def fit(
     teacher: nn.Module | None = None,
     on_step: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Warm-up, then joint training; ends within the budget.
+    """Trains a gated network to a budget: warm-up, joint training, then calibration of the thresholds.
 
-    ``gated`` is what ``sanp.gate`` returned and is trained in place. ``train_loader`` gives batches of (input, target),
-    as many in every epoch. ``budget`` is a share (``0.35``, ``"35%"``), a count of multiply-adds (``"60M"``) or, with a
-    latency table, a time (``"2.5ms"``). ``config`` says how long and by what means each stage trains, ``objective``
-    what the cost loss is made of, ``controller`` how λ follows the budget. ``loss`` takes output and target; cross
-    entropy if not given. ``teacher`` is the network to distill from; the gated network as it stands at the start if
-    not given. ``on_step`` gets a :class:`Progress` after each step.
+    ``gated`` is what ``sanp.gate`` returned; it is trained in place. ``train_loader`` gives batches of (input, target),
+    the same number in every epoch. ``budget`` is a share (``0.35``, ``"35%"``), a count of multiply-adds (``"60M"``)
+    or, with a latency table, a time (``"2.5ms"``). ``config`` holds the settings of the stages, ``objective`` those of
+    the cost loss and ``controller`` those of λ. ``loss`` computes the loss from output and target; cross entropy if not
+    given. ``teacher`` is the network to distill from; if not given, the gated network as it is at the start.
+    ``on_step`` is called with a :class:`Progress` after each step.
     """
     task = Task(
         loader=train_loader,
@@ -58,7 +59,10 @@ def fit(
 
 
 def run_stages(stages: Stages, on_step: Callable[[Progress], None] | None = None) -> nn.Module:
-    """Runs every stage to its end and gives the finished network."""
+    """Runs all stages to their end and returns the finished network.
+
+    ``on_step`` is called with a :class:`Progress` after each step.
+    """
 
     def run(number: int, stage: Stage) -> None:
         for progress in stage.run():
@@ -69,11 +73,12 @@ def run_stages(stages: Stages, on_step: Callable[[Progress], None] | None = None
 
 
 def fit_stages(gated: GatedNetwork, task: Task) -> Stages:
-    """Warm-up, joint stage and finish of a network that is gated already."""
+    """The stages of SANP for a network that is gated already: warm-up and joint training; then the thresholds are
+    calibrated."""
     if not isinstance(gated, GatedNetwork):
         raise SanpError(f"{type(gated).__name__} is not gated: give fit what sanp.gate returned")
     steps = max(1, task.config.joint_epochs * steps_in(task.loader))
-    # An impossible budget is an error here, before anything is trained.
+    # This raises an error for an impossible budget before anything is trained.
     budget = Budget(gated, task.budget, objective=task.objective, controller=task.controller, steps=steps)
     task = with_teacher(task, gated)
     set_dropout(gated, task.config.dropout)
@@ -85,26 +90,26 @@ def fit_stages(gated: GatedNetwork, task: Task) -> Stages:
 
 
 def pretrain_stage(net: nn.Module, task: Task) -> Stage:
-    """Stage one: the network alone, with its task's loss."""
+    """Stage one: trains the dense network ``net`` with the task's loss."""
     config = task.config
     optimizers = [tuned(sgd(list(net.parameters()), config.pretrain_lr, config), schedule(config))]
     return stage_with_term("pretrain", net, task, config.pretrain_epochs, optimizers, distill=False)
 
 
 class WarmUpTerm:
-    """λ = 0: adds nothing, and shows what the gates compute."""
+    """The term of the warm-up: adds no loss (λ = 0), and reports the share of the FLOPs that is computed."""
 
     def __init__(self, gated: GatedNetwork) -> None:
         self.gated = gated
 
     def contribute(self, forward: Forward) -> Contribution:
-        """The share that was computed, against all of it."""
+        """No loss; the share of the dense FLOPs that was computed, and the target 1."""
         kept = mean_kept(self.gated.cost, decisions_of(forward.gates))
         return Contribution(None, kept, 1.0, 0.0)
 
 
 def warmup_stage(gated: GatedNetwork, task: Task) -> Stage:
-    """Stage two: the SPMs alone, with the task's loss and λ = 0; every other parameter stands still."""
+    """Stage two: trains the SPMs with the task's loss and λ = 0; all other parameters are frozen."""
     config = task.config
     return stage_with_term(
         "warm-up",
@@ -119,27 +124,27 @@ def warmup_stage(gated: GatedNetwork, task: Task) -> Stage:
 
 
 class BudgetTerm:
-    """The cost loss as a term of a stage (eq. 11 and 12)."""
+    """The cost loss (eq. 9 and 10) as a term of a stage."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
 
     def contribute(self, forward: Forward) -> Contribution:
-        """λ times the penalty; counts as one step of the budget."""
+        """The cost loss of one step; λ is updated."""
         loss = self.budget.loss(forward.gates)
         return Contribution(loss, self.budget.running_kept, self.budget.target, self.budget.cost_weight)
 
     def state(self) -> dict[str, float | None]:
-        """What a checkpoint keeps."""
+        """The state that a checkpoint keeps."""
         return self.budget.state()
 
     def restore(self, state: dict[str, float | None]) -> None:
-        """Goes on where :meth:`state` was taken."""
+        """Restores a state that :meth:`state` returned."""
         self.budget.restore(state)
 
 
 def joint_stage(gated: GatedNetwork, task: Task, budget: Budget) -> Stage:
-    """Stage three: everything, with the multi-task loss (eq. 11) and λ live (eq. 12)."""
+    """Stage three: trains all parameters with the multi-task loss (eq. 9), whose λ follows the budget (eq. 10)."""
     config = task.config
     hard_from = 0.0 if config.settle is None else 1 - config.settle
 
@@ -165,7 +170,7 @@ def joint_stage(gated: GatedNetwork, task: Task, budget: Budget) -> Stage:
 
 @contextmanager
 def frozen(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """No gradient for these parameters inside."""
+    """Inside, these parameters get no gradient."""
     learned = [parameter for parameter in parameters if parameter.requires_grad]
     for parameter in learned:
         parameter.requires_grad_(False)
@@ -178,7 +183,7 @@ def frozen(parameters: list[nn.Parameter]) -> Iterator[None]:
 
 @contextmanager
 def hashing_restored(gated: GatedNetwork) -> Iterator[None]:
-    """Noise and soft share are afterwards what they were."""
+    """Restores the noise and the share of soft gates of all layers afterwards."""
     before = [(each, each.noise, each.soft_share) for each in _binarizers(gated)]
     try:
         yield

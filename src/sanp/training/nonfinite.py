@@ -1,4 +1,4 @@
-"""Finds where a forward stops being finite: the input, a parameter, or the first layer whose output is not."""
+"""Finds the cause of a loss that is not finite: the input, a parameter, or the first layer whose output is not."""
 
 from typing import Any
 
@@ -14,22 +14,22 @@ class NotFinite(SanpError):
 
 
 def finite(value: Any) -> bool:
-    """Whether every number in it is."""
+    """Whether all numbers of all tensors in a structure are finite."""
     tensors = (leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor))
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 def bad_parameter(net: nn.Module) -> str | None:
-    """The name of the first parameter or buffer that is not finite."""
+    """The name of the first parameter or buffer that is not finite; None if all are."""
     return next((name for name, tensor in net.state_dict().items() if not finite(tensor)), None)
 
 
 @torch.no_grad()
 def where(net: nn.Module, x: Tensor) -> str:
-    """In words, from one more forward of the batch that went wrong; empty if all of it is finite this time."""
+    """What is not finite, in words, found by one more forward of the bad batch ``x``; empty if nothing is found."""
     if not finite(x):
         return "the images of this batch hold NaN or infinity"
-    for name, parameter in net.named_parameters():  # running statistics have seen this batch and say nothing
+    for name, parameter in net.named_parameters():  # not buffers: this batch may have spoiled running statistics
         if not finite(parameter):
             return f"{name} is not finite, since an earlier step was too large"
     found: list[str] = []
@@ -42,7 +42,7 @@ def where(net: nn.Module, x: Tensor) -> str:
     hooks = [module.register_forward_hook(look) for module in names]
     try:
         net(x)
-    except Exception:  # a guess at the cause must not hide the error that is told with it
+    except Exception:  # an error in this search must not hide the error that it is to explain
         return ""
     finally:
         for hook in hooks:

@@ -1,4 +1,4 @@
-"""How a learning rate moves over a stage: a factor of its peak, as a function of the share of the steps done."""
+"""The optimizers of a stage, and how their learning rates change over it."""
 
 import math
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from sanp.spm.module import closing_rate
 from sanp.training.config import FitConfig
 
 Schedule = Callable[[float, int], float]
-"""Share of the stage's steps done, and the epoch, to a factor."""
+"""Computes the factor on the peak learning rate from the share of the stage's steps that is done and the epoch."""
 
 
 def cosine(rise: float) -> Schedule:
-    """Up in a straight line over the first ``rise`` of the steps, then down a half cosine to zero."""
+    """A linear rise over the share ``rise`` of the steps, then half a cosine down to almost 0."""
 
     def factor(progress: float, epoch: int) -> float:
         if progress < rise:
@@ -27,7 +27,7 @@ def cosine(rise: float) -> Schedule:
 
 
 def flat(rise: float, fall: float = 0.2) -> Schedule:
-    """Up over the first ``rise`` of the steps, level, and down over the last ``fall`` of them."""
+    """A linear rise over the share ``rise`` of the steps, a constant rate, and a linear fall over the last ``fall``."""
 
     def factor(progress: float, epoch: int) -> float:
         return max(min(1.0, progress / rise if rise else 1.0, (1 - progress) / fall), 0.01)
@@ -36,7 +36,7 @@ def flat(rise: float, fall: float = 0.2) -> Schedule:
 
 
 def step(every: int) -> Schedule:
-    """PAPER 4.1.2: a tenth after every so many epochs."""
+    """PAPER 4.1.2: divides the learning rate by 10 after every ``every`` epochs."""
 
     def factor(progress: float, epoch: int) -> float:
         return float(0.1 ** (epoch // every))
@@ -52,32 +52,36 @@ class Tuned:
     schedule: Schedule
 
     def set(self, progress: float, epoch: int) -> None:
-        """Sets the learning rate for this point of the stage."""
+        """Sets the learning rate; ``progress`` is the share of the stage's steps that is done."""
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * self.schedule(progress, epoch)
 
 
 def tuned(optimizer: torch.optim.Optimizer, schedule: Schedule) -> Tuned:
-    """The pair, with the peak learning rates remembered."""
+    """The optimizer with a schedule; its present learning rates are the peak ones."""
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return Tuned(optimizer, schedule)
 
 
 def schedule(config: FitConfig) -> Schedule:
-    """The learning rate's course over a stage."""
+    """The schedule of the network's own parameters, as configured."""
     return cosine(config.rise) if config.schedule == "cosine" else step(config.step_epochs)
 
 
 def sgd(parameters: list[nn.Parameter], lr: float, config: FitConfig) -> torch.optim.Optimizer:
-    """Momentum SGD with the configured settings."""
+    """SGD for these parameters with the peak learning rate ``lr`` and the configured momentum and weight decay."""
     return torch.optim.SGD(
         parameters, lr=lr, momentum=config.momentum, nesterov=config.nesterov, weight_decay=config.weight_decay
     )
 
 
 def spm_optimizer(gated: GatedNetwork, config: FitConfig, steps: int) -> Tuned:
-    """AdamW without decay on a level schedule, or SGD just as the network's own."""
+    """The optimizer of the SPMs: AdamW without weight decay at a constant rate, or SGD as for the network.
+
+    ``steps`` is the number of steps in which channels must be able to close; it sets the learning rate if
+    ``config.spm_lr`` is None.
+    """
     lr = config.spm_lr or closing_rate(steps)
     if config.spm_optimizer == "sgd":
         return tuned(sgd(gated.spm_parameters(), lr, config), schedule(config))

@@ -1,4 +1,4 @@
-"""The number format that trains fastest here: bf16 where the processor multiplies it natively, else float32."""
+"""The number format of training: bf16 if the processor has instructions for it, else float32."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
@@ -12,7 +12,10 @@ from sanp.training import winograd
 
 
 def resolve(precision: str, device: torch.device) -> Literal["fp32", "bf16"]:
-    """What ``auto`` means on this device; bf16 that the processor would have to emulate is many times slower."""
+    """The format to use on this device: as given, or for ``auto`` the faster one.
+
+    bf16 is many times slower on a processor that has to emulate it.
+    """
     if precision not in ("auto", "fp32", "bf16"):
         raise SanpError(f"precision {precision!r} is not known: choose auto, fp32 or bf16")
     if precision != "auto":
@@ -26,7 +29,10 @@ def resolve(precision: str, device: torch.device) -> Literal["fp32", "bf16"]:
 
 
 def lay_out(net: nn.Module) -> bool:
-    """Lays a network of images out channels-last, in which its convolutions are faster; says whether it could."""
+    """Lays the parameters of a network out channels-last, which makes two-dimensional convolutions faster.
+
+    Returns whether it was done: not if a parameter has more than four dimensions, as those of 3D convolutions have.
+    """
     flat = all(parameter.dim() <= 4 for parameter in net.parameters())
     if flat:
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -34,9 +40,10 @@ def lay_out(net: nn.Module) -> bool:
 
 
 class Format:
-    """Runs a network in one precision, autocast for bf16, on channels-last maps, whose convolutions are faster.
+    """The precision and memory layout in which a network runs: fp32, or bf16 by autocast; channels-last if possible.
 
-    ``exact`` keeps to torch's own convolutions where training would take faster ones.
+    ``net`` is laid out in place. ``precision`` is auto, fp32 or bf16. ``exact`` uses torch's own convolutions even
+    where faster ones with other rounding exist.
     """
 
     def __init__(self, net: nn.Module, precision: str, *, exact: bool = False) -> None:
@@ -47,12 +54,12 @@ class Format:
         self._winograd = on_cpu and self.precision == "fp32" and not exact
 
     def place(self, x: Tensor) -> Tensor:
-        """An input on the network's device, laid out as this format wants it."""
+        """The input on the network's device and in the memory layout of this format."""
         x = x.to(self.device, non_blocking=True)
         return x.contiguous(memory_format=torch.channels_last) if self._channels_last and x.dim() == 4 else x
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The context to run a forward in."""
+        """The context in which to run a forward."""
         if self.precision == "bf16":
             return torch.autocast(self.device.type, torch.bfloat16)
         return winograd.Winograd() if self._winograd and winograd.pays() else nullcontext()

@@ -1,7 +1,7 @@
-"""One stage of training: epochs over a loader with its optimizers, schedules and loss; a step at a time.
+"""One stage of training: some epochs over a loader with one loss and its optimizers, run step by step.
 
-The paper's three (4.1.2) are pretrain, warm-up and joint: see fitting.py. A stage is an iterator of :class:`Progress`,
-so that whoever runs it can show it, write it down, save between two steps, or stop.
+The three stages of the paper (4.1.2) are in fitting.py. A running stage yields a :class:`Progress` after each step, so
+that the caller can show it, log it, save between two steps, or stop.
 """
 
 import itertools
@@ -25,27 +25,34 @@ from sanp.training.precision import Format
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where training is, and how it goes: the numbers are of the last step, ``accuracy`` is None without classes."""
+    """The state of training after a step."""
 
     stage: str
+    """name of the stage"""
     epoch: int
+    """the present epoch of the stage, from 1"""
     epochs: int
+    """epochs of the stage"""
     step: int
     """steps done in this stage"""
     steps: int
+    """steps of the stage"""
     loss: float
-    """of the task, without the cost term"""
+    """the task's loss in this step, without penalties"""
     accuracy: float | None
+    """share of the batch that was classified correctly; None if the task has no classes"""
     kept: float | None
-    """running mean of the share of the dense FLOPs that is computed; None for an ungated network"""
+    """share of the dense FLOPs that is computed, for most methods as a running mean; None for an ungated network"""
     target: float | None
+    """what ``kept`` should be in this step"""
     cost_weight: float | None
     """λ"""
     epoch_over: bool
+    """this was the last step of its epoch"""
 
 
 class Loader(Protocol):
-    """Batches of (input, target), the same number in every epoch: a ``DataLoader``, ``sanp.data.Batches``, a list."""
+    """Batches of (input, target), the same number in every epoch: a ``DataLoader``, ``sanp.data.Batches`` or a list."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -54,41 +61,48 @@ class Loader(Protocol):
 
 @dataclass
 class Outcome:
-    """What one step's loss found: the loss to go backward from, and what to show of it."""
+    """The loss of one step, and the numbers to show."""
 
     loss: Tensor
+    """the loss whose gradients are computed"""
     correct: float | None = None
-    """share of the batch that was classified rightly"""
+    """share of the batch that was classified correctly"""
     kept: float | None = None
     """share of the dense FLOPs that is computed"""
     target: float | None = None
-    """what it should be"""
+    """what ``kept`` should be"""
     cost_weight: float | None = None
+    """λ"""
     shown: float | None = None
-    """the task's part of the loss, where it has others"""
+    """the task's loss as a number, if ``loss`` has other parts too"""
     value: float | None = None
-    """the loss as a number, where it is of a batch that several processes share; ``loss`` is then this one's part"""
+    """if several processes share the batch, the loss of the whole batch as a number; ``loss`` is this process's part"""
 
 
 StepLoss = Callable[[Tensor, Any, float], Outcome]
-"""Input, target and the share of the stage's steps done, to what came of it."""
+"""Computes the loss of a step from the input, the target and the share of the stage's steps that is done."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Something whose state belongs into a checkpoint."""
+    """Something with a state that checkpoints must keep."""
 
     def state(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The state as plain numbers."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on where the state was taken."""
+        """Restores a state that :meth:`state` returned."""
         ...
 
 
 class Stage:
-    """A number of epochs with one loss and one set of optimizers."""
+    """Some epochs of training with one loss and one set of optimizers.
+
+    ``name`` is shown to the user. ``net`` is trained in place on the batches of ``loader``. ``step_loss`` computes the
+    loss of a step. ``optimizers`` are stepped together; ``format`` sets the precision. ``around`` makes a context that
+    is entered while the stage runs. ``also`` has a state that checkpoints must keep too.
+    """
 
     def __init__(
         self,
@@ -109,11 +123,11 @@ class Stage:
         self.step = 0
         self.optimizers = optimizers
         self.also = also
-        """what besides network and optimizers has a state, such as the budget's controller"""
+        """has a state besides that of the network and the optimizers, such as the controller of λ"""
         self._step_loss, self._format, self._around = step_loss, format, around
 
     def run(self) -> Iterator[Progress]:
-        """Trains, from the step it stands at to the end."""
+        """Trains from the present step to the end of the stage; yields the progress after each step."""
         self.net.train()
         with self._around():
             step_loss = over_ranks(self._step_loss, self.net, self._other_parameters())
@@ -128,7 +142,7 @@ class Stage:
                     yield self._progress(epoch, outcome)
 
     def _other_parameters(self) -> list[nn.Parameter]:
-        """What the optimizers move that is not the network's."""
+        """The parameters that the optimizers train but the network does not have."""
         own = {id(parameter) for parameter in self.net.parameters()}
         groups = [group for each in self.optimizers for group in each.optimizer.param_groups]
         return [parameter for group in groups for parameter in group["params"] if id(parameter) not in own]
@@ -173,11 +187,15 @@ class Stage:
 
 
 Stages = Generator[Stage, None, nn.Module]
-"""Stages to be run one after the other; what it returns is the finished network."""
+"""A generator of stages to be run one after the other; it returns the finished network."""
 
 
 def drive(stages: Stages, run: Callable[[int, Stage], None]) -> nn.Module:
-    """Has each stage run, with its number, before the next one is asked for; gives the finished network."""
+    """Runs ``stages`` one after the other and returns the finished network.
+
+    ``run`` is called with the number of each stage, from 0, and the stage. It must run the stage to its end; only then
+    the next stage is made.
+    """
     for number in itertools.count():
         try:
             stage = next(stages)
@@ -189,7 +207,7 @@ def drive(stages: Stages, run: Callable[[int, Stage], None]) -> nn.Module:
 
 
 def _epoch_from(loader: Loader, epoch: int, done: int) -> Iterator[Any]:
-    """The batches of an epoch that are still to come; loaders that know their epoch are told which it is."""
+    """The batches of an epoch after the first ``done`` ones; a loader with ``set_epoch`` is told the epoch."""
     if hasattr(loader, "set_epoch"):
         loader.set_epoch(epoch)
     elif hasattr(getattr(loader, "sampler", None), "set_epoch"):
@@ -207,7 +225,7 @@ def _placed(target: Any, device: torch.device) -> Any:
 
 
 def steps_in(loader: Loader) -> int:
-    """Batches in an epoch; a loader that cannot tell, or has none, is an error."""
+    """The number of batches in an epoch; an error if the loader has no length or no batch."""
     try:
         length = len(loader)
     except TypeError as error:

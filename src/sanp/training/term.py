@@ -1,4 +1,4 @@
-"""The stage that every method trains with: the task's loss, with the teacher's, plus a term of the method's own."""
+"""The stage that all methods train with: the task's loss, distillation, and a term of the method's own."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,45 +19,49 @@ class Forward:
     """One forward of a training step."""
 
     output: Any
+    """of the network"""
     target: Any
+    """that the loader gave, such as labels"""
     gates: Mapping[str, Gates]
-    """what every SPM decided"""
+    """layer name to the gates of that layer"""
     progress: float
     """the share of the stage's steps that is done"""
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """What a term makes of a forward."""
+    """The result of a term for one forward. All but the loss is only shown and written to the metrics."""
 
     loss: Tensor | None = None
-    """added to the task's loss"""
+    """is added to the task's loss"""
     kept: float | None = None
-    """share of the dense FLOPs that was computed, and the next two: shown, and written to the metrics"""
+    """share of the dense FLOPs that is computed"""
     target: float | None = None
+    """what ``kept`` should be"""
     weight: float | None = None
+    """λ, or what the method has in its place"""
 
 
 class Term(Protocol):
-    """A method's own part of the loss; one with ``state`` and ``restore`` is kept in checkpoints."""
+    """A method's own part of the loss; if it has ``state`` and ``restore``, checkpoints keep its state."""
 
     def contribute(self, forward: Forward) -> Contribution:
-        """Called once for every training step."""
+        """The term of one training step; called once for each."""
         ...
 
 
 Penalty = Callable[[Forward], Tensor]
-"""A term without a memory that follows no budget."""
+"""Computes a loss from a forward alone: a term that has no state and follows no budget."""
 
 
 class PenaltyTerm:
-    """A penalty as a term."""
+    """A term that adds a penalty to the loss, and nothing else."""
 
     def __init__(self, penalty: Penalty) -> None:
         self.penalty = penalty
 
     def contribute(self, forward: Forward) -> Contribution:
-        """The penalty alone."""
+        """The penalty of this forward."""
         return Contribution(self.penalty(forward))
 
 
@@ -73,10 +77,11 @@ def stage_with_term(
     before_step: Callable[[float], None] | None = None,
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Stage:
-    """A stage that trains ``network`` on the task's loss and a term.
+    """A stage that trains ``network`` for ``epochs`` epochs with the task's loss plus ``term``.
 
-    ``distill`` mixes in the answers of the task's teacher, if it has one. ``before_step`` gets the share of the steps
-    that is done before each of them. ``around`` is entered while the stage runs.
+    ``name`` is the stage's name. ``distill`` mixes in the distillation loss if the task has a teacher. ``before_step``
+    is called before each step with the share of the steps that is done. ``around`` makes a context that is entered
+    while the stage runs.
     """
     if distill and task.teacher is not None:
         lay_out(task.teacher)

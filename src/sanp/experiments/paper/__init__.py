@@ -1,1 +1,1 @@
-"""The paper's tables and figures, run again."""
+"""Reproduces the tables and figures of the paper."""

@@ -1,4 +1,4 @@
-"""One pass over test images: which channels are open how often, and what the last convolution answers to a class."""
+"""Measures in one pass over images how often each channel is open, and the last convolution's activation by class."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,38 +11,38 @@ from sanp.gating.network import GatedNetwork
 from sanp.tracing.topology import Layer
 
 DEPENDS = (0.01, 0.99)
-"""a channel that is open for a share of the images within these bounds depends on the image"""
+"""a channel depends on the image if the share of the images for which it is open lies within these bounds"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChannelUse:
-    """What the images did to the channels."""
+    """How the images use the channels of a network."""
 
     open: Mapping[str, Tensor]
-    """layer name to (C_out,): the share of the images for which a channel is computed, in order of execution"""
+    """layer name, in order of execution, to (C_out,): the share of the images for which a channel is computed"""
     last_block: Tensor
-    """(N,): how many channels of the last block an image computes"""
+    """(N,): the number of channels of the last block that an image computes"""
     block_channels: int
-    """how many there are"""
+    """the number of channels of the last block"""
     activation: Tensor
-    """(K, C): the mean over a class's images and all positions of what a channel of the last convolution gives"""
+    """(K, C): the activation of each channel of the last convolution, as a mean over the images of a class"""
 
     @property
     def depends_deeper_half(self) -> float:
-        """Share of the channels of the deeper half of the layers that depend on the image."""
+        """The share of the channels in the deeper half of the layers that depend on the image."""
         layers = list(self.open.values())
         rates = torch.cat(layers[len(layers) // 2 :])
         return float(((rates >= DEPENDS[0]) & (rates <= DEPENDS[1])).double().mean())
 
 
 def channel_use(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], num_classes: int) -> ChannelUse:
-    """Runs a classifier over batches of normalised images and their labels."""
+    """Runs a classifier over batches of normalised images and labels, and measures its channels."""
     look: Onlooker | None = None
     opened: dict[str, Tensor] = {}
     used, counts, sums, given = [], torch.zeros(num_classes, dtype=torch.float64), Tensor(), list[Tensor]()
 
     def keep(module: nn.Module, arguments: object, output: Tensor) -> None:
-        given.append(output.relu().mean((2, 3)).double())  # (N, C); what a ReLU after the batch norm lets through
+        given.append(output.relu().mean((2, 3)).double())  # (N, C); a ReLU follows the batch norm
 
     hook = _last(network).register_forward_hook(keep)
     try:
@@ -70,7 +70,10 @@ def channel_use(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], nu
 
 
 def last_block(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    """The convolutions of the last one's block; in a plain chain those since the maps last became smaller."""
+    """The convolutions of the last block: those with the same parent module as the last one.
+
+    In a plain chain, where all have the same parent, it is those whose maps are as large as the last one's.
+    """
     parents = [layer.name.rpartition(".")[0] for layer in layers]
     if len(set(parents)) > 1:
         return tuple(layer for layer, parent in zip(layers, parents, strict=True) if parent == parents[-1])
@@ -82,7 +85,10 @@ def _convs(look: Onlooker) -> tuple[Layer, ...]:
 
 
 def _last(network: nn.Module) -> nn.Module:
-    """What gives the last convolution's normalised maps: its gated form, or else the batch norm that follows it."""
+    """The module that gives the last convolution's maps after its batch norm.
+
+    It is the last gated layer, or without gates the last batch norm or convolution of the network.
+    """
     if isinstance(network, GatedNetwork) and network.layers:
         return list(network.layers.values())[-1]
     kinds = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.BatchNorm2d)]

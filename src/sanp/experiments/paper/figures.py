@@ -1,7 +1,7 @@
-"""The data of the paper's figures, as results lines made from finished runs: a figure needs the lines alone.
+"""The data of the paper's figures, as results lines made from finished runs; figures are drawn from these lines alone.
 
-fig1.jsonl   channels kept by layer, and the mean activation of the last convolution's channels by class
-fig3.jsonl   never, sometimes and always pruned channels by layer
+fig1.jsonl   the channels that are kept in each layer, and the mean activation by class in the last convolution
+fig3.jsonl   the numbers of never, sometimes and always pruned channels of each layer
 fig4.jsonl   how many images compute how many channels of the last block
 """
 
@@ -22,14 +22,18 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "fig3": PRUNED,
     "fig4": PRUNED,
 }
-"""the rows that a figure is of, the paper's own first"""
+"""the rows that a figure can be made of; the first one is that of the paper"""
 Line = dict[str, Any]
+"""a line of a results file"""
 
 
 def figure_rows(
     recipes: Path, figure: str, *, backbone: str | None = None, rows: Iterable[str] = (), scope: Scope | None = None
 ) -> list[Row]:
-    """The rows of a figure, or where some are asked for by name those."""
+    """The rows for a figure: those with the names ``rows`` if given, else the usual ones.
+
+    ``recipes`` is the folder of the recipes; ``backbone`` and ``scope`` are as in :func:`select`.
+    """
     wanted = tuple(rows)
     found = select(recipes, TABLES, backbone=backbone, rows=wanted, scope=scope)
     return found if wanted else [row for row in found if row.name in FIGURES[figure]]
@@ -44,7 +48,11 @@ def make_lines(
     scope: Scope | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Adds a line for each row whose run is finished and has none yet; gives how many rows have one now."""
+    """Adds a line to the figure's results file for each row whose run is finished and has none yet.
+
+    ``runs`` holds the run folders, ``results`` the results files. ``scope`` is that of the rows, and ``tell`` is called
+    with lines to show. Returns how many of the rows have a line now.
+    """
     path, there = results / f"{figure}.jsonl", 0
     for row in rows:
         folder = row_folder(runs, row.name, row.recipe)
@@ -61,7 +69,7 @@ def make_lines(
 
 
 def command(row: Row, scope: Scope) -> str:
-    """What runs a row."""
+    """The command that runs a row; ``scope`` is the scope that the row was selected with."""
     table, _, name = row.name.partition("/")
     scale = "" if scope.epochs == 1 else f" --epochs-scale {scope.epochs:g}"
     limit = "" if scope.images is None else f" --limit {scope.images}"
@@ -69,7 +77,7 @@ def command(row: Row, scope: Scope) -> str:
 
 
 def make_line(figure: str, name: str, folder: Path) -> Line:
-    """A figure's data from a run, under what its results line says of it."""
+    """The results line of the run in ``folder``, with the data of the figure; ``name`` is the row's name."""
     line = result_line(name, folder, seconds_of(folder))
     report = run_folder.read_report(folder)
     if figure == "fig3":
@@ -84,7 +92,7 @@ def make_line(figure: str, name: str, folder: Path) -> Line:
 
 
 def by_image(used: ChannelUse) -> Line:
-    """Numbers of channels that some image computes, and the images of each."""
+    """Figure 4: the numbers of channels that images compute in the last block, and how many images compute each."""
     numbers, counts = used.last_block.unique(return_counts=True)
     return {
         "block_channels": used.block_channels,
@@ -94,5 +102,5 @@ def by_image(used: ChannelUse) -> Line:
 
 
 def rounded(rows: list[list[float]]) -> list[list[float]]:
-    """Three digits are more than a figure shows."""
+    """The numbers with three digits, which are enough for a figure."""
     return [[float(f"{value:.3g}") for value in row] for row in rows]

@@ -1,4 +1,4 @@
-"""The paper's rows, run again: a recipe a row, a results line a finished row, and from the lines the tables."""
+"""Reproduces the rows of the paper's tables: runs a recipe for each, adds a results line, and makes tables of these."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -18,33 +18,34 @@ from sanp.experiments.run_folder import MODEL, is_finished
 from sanp.experiments.shipped import names, result_of
 
 PAGES = {"tables": results_page, "cifar10": readme_table}
-"""marker in a document to what stands there"""
+"""marker in a document to the function that makes the text between its two lines"""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row: where its recipe stands, and the recipe as it is to be run."""
+    """One row of a table: its name, and the recipe to run."""
 
     name: str
+    """table and file name of its recipe, such as ``table1/vgg19-ns``"""
     recipe: Recipe
 
     @property
     def dense_name(self) -> str:
-        """What the results call the dense network that it starts from."""
+        """The name in the results of the dense network that the row starts from."""
         return f"{self.recipe.data}-{self.recipe.backbone}-dense"
 
 
 @dataclass(frozen=True)
 class Scope:
-    """How much of a row to run: all of it, or a short form that shows that the path works."""
+    """How much of a row to run: all of it, or less for a quick test."""
 
     epochs: float = 1.0
-    """factor of all epochs"""
+    """factor on all numbers of epochs"""
     images: int | None = None
-    """training images; all if none"""
+    """number of training images; None: all"""
 
     def of(self, recipe: Recipe) -> Recipe:
-        """The recipe, shortened."""
+        """The recipe with the epochs and images of this scope."""
         if not 0 < self.epochs < math.inf:
             raise SanpError(f"epochs-scale {self.epochs}: give a factor above 0")
         if self.images is not None and self.images < 1:
@@ -65,7 +66,10 @@ def select(
     rows: Iterable[str] = (),
     scope: Scope | None = None,
 ) -> list[Row]:
-    """The rows of some tables, of one backbone or of some names only."""
+    """The rows of the given tables, whose recipes are in the folder ``recipes``.
+
+    ``backbone`` selects the rows of one backbone, ``rows`` those with these file names. ``scope`` shortens them.
+    """
     wanted, known = set(rows), {path.stem for table in TABLES for path in (recipes / table).glob("*.toml")}
     found: list[Row] = []
     for name in sorted(wanted - known):
@@ -90,7 +94,11 @@ def reproduce(
     tell: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
 ) -> None:
-    """Runs what has no results line yet, from where it stands; each finished row appends one line."""
+    """Runs all rows that have no results line yet, and appends a line for each one that is finished.
+
+    Run folders are made in ``runs``; interrupted ones are resumed. Results files are in the folder ``results``. Dense
+    networks are trained first, where needed. ``tell`` is called with lines to show, ``watch`` after every step.
+    """
     for row in rows:
         file = results / f"{row.name.partition('/')[0]}.jsonl"
         dense = dense_recipe(row.recipe)
@@ -106,7 +114,10 @@ def reproduce(
 def _run(
     name: str, job: Job, results: Path, tell: Callable[[str], None], watch: Watch | None, *, wanted: bool = False
 ) -> None:
-    """One run, unless its line is there; ``wanted`` runs it also where its network is missing."""
+    """Carries out one run and appends its results line, unless the line exists.
+
+    ``wanted``: the network itself is needed, so that it is trained even if the line exists.
+    """
     known = _known(name, job, results)
     if known and (not wanted or is_finished(job.folder)):
         tell(f"{name}: in {results.name} already")
@@ -126,7 +137,7 @@ def _run(
 
 
 def _shipped(name: str, job: Job, results: Path) -> str | None:
-    """The name of the network in the package that a known line is of, so that it need not be trained again."""
+    """The name of the network of this run in the package, if it is there, so that it need not be trained again."""
     if not _known(name, job, results):
         return None
     lines = ((each, result_of(each)) for each in names())
@@ -138,21 +149,21 @@ def _known(name: str, job: Job, results: Path) -> bool:
 
 
 def same_work(line: dict[str, Any], recipe: Recipe) -> bool:
-    """The line is of as many epochs and images with the same seed."""
+    """Whether a results line is of a run with the epochs, images and seed of ``recipe``."""
     fit = recipe.fit
     epochs = [fit.pretrain_epochs, fit.warmup_epochs, fit.joint_epochs]
     return bool(line["epochs"] == epochs and line["images"] == recipe.limit and line["seed"] == recipe.seed)
 
 
 def row_folder(runs: Path, name: str, recipe: Recipe) -> Path:
-    """Where a row is run: a name that tells short runs from whole ones."""
+    """The run folder of a row in ``runs``; its name tells short runs from whole ones."""
     fit = recipe.fit
     short = f"-{recipe.limit}" if recipe.limit else ""
     return runs / f"{name.replace('/', '-')}-{fit.pretrain_epochs}.{fit.warmup_epochs}.{fit.joint_epochs}{short}"
 
 
 def check_pages(pages: Iterable[Path]) -> None:
-    """Before hours of training: every page is there and has a place for a table."""
+    """Raises an error if a page does not exist or has no place for a table; called before training."""
     for page in pages:
         if not _markers(page):
             wanted = " or ".join(f"<!-- {marker} --> and <!-- end of {marker} -->" for marker in PAGES)
@@ -160,7 +171,7 @@ def check_pages(pages: Iterable[Path]) -> None:
 
 
 def write_pages(results: Path, pages: Iterable[Path]) -> None:
-    """Fills each page, at the markers that it has, from the lines."""
+    """Fills the tables of each page from the results files in ``results``, at the markers that it has."""
     for page in pages:
         for marker in _markers(page):
             fill(page, marker, PAGES[marker](results))

@@ -1,4 +1,4 @@
-"""The paper's tables with ours beside them, as Markdown from the results lines."""
+"""Markdown tables of the reproduced results with the numbers of the paper beside them, made from results lines."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,10 +46,11 @@ SHORT_HEADING = (
     "|---|---|---|---|---|---|---|---|---|"
 )
 Line = dict[str, Any]
+"""a line of a results file"""
 
 
 def results_page(results: Path) -> str:
-    """docs/results.md's tables from the lines, ours beside the paper's."""
+    """The tables of docs/results.md, from the results files in the folder ``results``."""
     dense = list(read(results / "dense.jsonl"))
     parts = []
     for table, title in TABLES.items():
@@ -61,7 +62,10 @@ def results_page(results: Path) -> str:
 
 
 def readme_table(results: Path) -> str:
-    """The README's table: CIFAR-10 with default settings, a line a row; short ones only where there is no whole one."""
+    """The table of the README, from the results files in the folder ``results``.
+
+    It has the CIFAR-10 rows with default settings; a short run only if there is no whole run of that row.
+    """
     lines = [line for table in ("table1", "methods", "table3") for line in read(results / f"{table}.jsonl")]
     dense = list(read(results / "dense.jsonl"))
     chosen = latest(line for line in lines if line["data"] == "cifar10" and model(line) == shown(line["method"]))
@@ -73,7 +77,7 @@ def readme_table(results: Path) -> str:
 
 
 def latest(lines: Iterable[Line]) -> list[Line]:
-    """The last line of each row; a short one only where there is no whole one."""
+    """The last line of each row; one of a short run only if there is none of a whole run."""
     chosen: dict[str, Line] = {}
     for line in lines:
         if line["images"] is None or chosen.get(line["name"], line)["images"] is not None:
@@ -82,7 +86,7 @@ def latest(lines: Iterable[Line]) -> list[Line]:
 
 
 def with_dense(lines: Iterable[Line], dense: list[Line]) -> list[Line]:
-    """The lines, and before the first of those that start from a dense network the line of that one."""
+    """The lines, with the line of each dense network before the first line that starts from it."""
     shown: list[Line] = []
     for line in lines:
         for base in dense:
@@ -93,7 +97,7 @@ def with_dense(lines: Iterable[Line], dense: list[Line]) -> list[Line]:
 
 
 def is_base(dense: Line, line: Line) -> bool:
-    """Whether a line's network was made from this dense one: as many epochs and images, and the same seed."""
+    """Whether the run of ``line`` started from that of ``dense``: the same data, backbone, seed, images and epochs."""
     same = all(dense[key] == line[key] for key in ("data", "backbone", "seed", "images"))
     return same and bool(dense["epochs"][0] == line["epochs"][0])
 
@@ -118,7 +122,7 @@ def _names(line: Line) -> tuple[str, str]:
 
 
 def model(line: Line) -> str:
-    """The method as the paper writes it, and what the row's name adds where its settings are not the defaults."""
+    """The method as the paper writes it, and what the name of the row adds if its settings are not the defaults."""
     own = line["name"].partition(f"{line['backbone']}-{line['method']}-")[2]
     return shown(line["method"]) + (f", {own.replace('-', ' ')}" if own and not own.isdigit() else "")
 
@@ -133,7 +137,7 @@ def _in_paper(line: Line) -> list[str]:
 
 
 def length(line: Line) -> str:
-    """How long a line's network was trained: epochs before pruning and with it, and the images if not all were used."""
+    """How long the network was trained: epochs of pretraining and of pruning, and the images if not all were used."""
     pretrain, warmup, joint = line["epochs"]
     epochs = str(pretrain) if line["method"] == "dense" else f"{pretrain} + {warmup + joint}"
     return epochs if line["images"] is None else f"{epochs}, short: {line['images']} images"

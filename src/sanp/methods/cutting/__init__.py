@@ -1,1 +1,1 @@
-"""Channels that are removed for good: which go together, which matter least, and the smaller network."""
+"""Removing channels for good: which must be removed together, which matter least, and the smaller network."""

@@ -1,4 +1,4 @@
-"""Which layers and operators treat channels one by one, for those who follow channels through a network (follow.py)."""
+"""Which layers and operators treat each channel on its own; find_groups.py uses it to follow channels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,18 +10,25 @@ from sanp.tracing.graph import ModuleCall, Node
 from sanp.tracing.operator_call import constant_along
 
 ELEMENTWISE = set("sigmoid hardsigmoid exp softplus log cos rsqrt reciprocal hardtanh clamp pow rsub".split())
-"""Unary operators that need not keep a zero."""
+"""Unary operators whose result need not be zero where the input is."""
 PAIRWISE = set("add sub mul div maximum minimum".split())
+"""Operators of two tensors, element by element."""
 REDUCING = set("mean sum amax".split())
+"""Reductions along dimensions."""
 RESHAPING = set(
     "view _unsafe_view reshape permute transpose t expand squeeze unsqueeze flatten cat movedim repeat".split()
 )
+"""Operators that move all elements."""
 PICKING = set("slice select narrow unbind split split_with_sizes chunk unsafe_split unsafe_chunk".split())
+"""Operators that pick some of the elements."""
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def is_layer(call: ModuleCall) -> bool:
-    """A plain layer whose tensors can be cut: its parameters are its own, one value in and one out."""
+    """Whether this is the call of a convolution, linear layer or batch norm whose tensors can be cut.
+
+    Its parameters must be its own, and it must have one input and one output.
+    """
     module = call.module
     plain = type(module) in (*CONVOLUTIONS, nn.Linear) or isinstance(module, _BatchNorm)
     own = plain and not hasattr(module, "parametrizations") and "weight" in module._parameters
@@ -29,12 +36,12 @@ def is_layer(call: ModuleCall) -> bool:
 
 
 def constants(node: Node) -> list[Tensor]:
-    """Tensors among the arguments that do not depend on the input, such as a scale for each channel."""
+    """The tensors among the arguments that do not depend on the network's input, such as a scale for each channel."""
     return [leaf for leaf in _flat(node.args) if isinstance(leaf, Tensor)]
 
 
 def clips_around_zero(node: Node) -> bool:
-    """A clipping, as ReLU6 is one, between fixed bounds that have zero between them."""
+    """Whether the node clips values, as ReLU6 does, between constant bounds with zero between them."""
     if node.base_op not in ("hardtanh", "clamp"):
         return False
     named = (node.kwargs.get("min"), node.kwargs.get("max"))
@@ -44,7 +51,7 @@ def clips_around_zero(node: Node) -> bool:
 
 
 def over_positions(node: Node, rank: int) -> bool:
-    """A mean or sum runs over the dimensions behind the channels only."""
+    """Whether a reduction of a tensor with ``rank`` dimensions runs over dimensions after the channels only."""
     dims = node.args[1] if len(node.args) > 1 else None
     return isinstance(dims, list) and all(dim % rank > 1 for dim in dims)
 
@@ -54,12 +61,12 @@ def _flat(tree: Any) -> list[Any]:
 
 
 def changing_dims(ids: Tensor) -> int:
-    """Along how many dimensions ids change."""
+    """The number of dimensions along which the ids change."""
     return sum(constant_along(ids, [dim]) is None for dim in range(ids.dim()))
 
 
 def is_spread(shape: Sequence[int], other: Tensor) -> bool:
-    """An operand of this shape is repeated along a dimension where the other's ids change."""
+    """Whether an operand of this shape is broadcast along a dimension where the ids of the ``other`` operand change."""
     padded = [1] * (other.dim() - len(shape)) + list(shape)
     return any(
         size == 1 and other.shape[dim] > 1 and constant_along(other, [dim]) is None for dim, size in enumerate(padded)

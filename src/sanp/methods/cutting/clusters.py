@@ -1,8 +1,8 @@
-"""Channels in clusters (Ding et al., 2019; FCP): k-means over their filters, the pull to the mean, and the merge.
+"""Clusters of channels (FCP; Ding et al., 2019): k-means over their filters, the distances to the means, and the merge.
 
-A channel's filter is everything that makes it: the kernels of all convolutions that it is an output of, and its scale
-and shift in their batch norms. Equal filters make equal maps, so a cluster of equal channels can be one channel whose
-readers add up their kernels.
+The filter of a channel is everything that it is computed with: the kernels of all convolutions that it is an output of,
+and its scale and shift in their batch norms. Channels with equal filters have equal maps. So they can be merged to one,
+if the kernels of the layers that read them are summed.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,21 @@ from sanp.methods.cutting.groups import ChannelGroups
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor that holds a row for each channel of a layer, and which rows."""
+    """The entries of one parameter that belong to some channels."""
 
     path: str
+    """of the module"""
     name: str
+    """of its parameter"""
     rows: Tensor
+    """(C,): indices into the first dimension of the parameter, one for each channel"""
 
 
 def parts_of(net: nn.Module, channel_groups: ChannelGroups, groups: Tensor) -> list[Part]:
-    """The learned tensors that make these channels, each with the channels' rows in the order of ``groups``."""
+    """The parameters that these channels are computed with.
+
+    ``groups`` (C,) holds the group of each channel; the rows of each part are in the same order.
+    """
     parts = []
     for path, member in channel_groups.members.items():
         place = {group: row for row, group in enumerate(channel_groups.groups_of(member.outputs).tolist())}
@@ -38,33 +44,34 @@ def parts_of(net: nn.Module, channel_groups: ChannelGroups, groups: Tensor) -> l
 
 
 def rows_of(net: nn.Module, part: Part) -> Tensor:
-    """A tensor's rows for the channels, as vectors: (C, ...)."""
+    """The entries of a parameter that belong to the channels, flattened to (C, size)."""
     tensor: Tensor = getattr(net.get_submodule(part.path), part.name)
     return tensor[part.rows].reshape(len(part.rows), -1)
 
 
 def filters(net: nn.Module, parts: list[Part]) -> Tensor:
-    """The channels as vectors: (C, everything that makes them)."""
+    """The filter of each channel as one vector: (C, total size)."""
     return torch.cat([rows_of(net, part) for part in parts], 1)
 
 
 def k_means(points: Tensor, count: int, rounds: int = 20) -> Tensor:
-    """The cluster of each point (C,), each of ``count`` clusters with at least one; the same for the same points.
+    """The cluster of each point (C,), from 0 to ``count`` - 1; no cluster is empty.
 
-    Starts from the longest point and then always the one farthest from those taken (Gonzalez, 1985).
+    ``points`` is (C, size). The first seed is the longest point, each further one the point farthest from the seeds so
+    far (Gonzalez, 1985), so the result does not depend on random numbers. There are at most ``rounds`` iterations.
     """
     points = points.detach().double()
     seeds = [int(points.norm(dim=1).argmax())]
     distance = (points - points[seeds[0]]).norm(dim=1)
     while len(seeds) < count:
-        distance[seeds] = -1  # equal points must not be taken twice
+        distance[seeds] = -1  # a point must not become a seed twice, even if others equal it
         seeds.append(int(distance.argmax()))
         distance = torch.minimum(distance, (points - points[seeds[-1]]).norm(dim=1))
     centres = points[seeds]
     assigned = torch.zeros(len(points), dtype=torch.long)
     for _ in range(rounds):
         nearest = torch.cdist(points, centres).argmin(1)
-        nearest[seeds] = torch.arange(count)  # so that no cluster runs empty
+        nearest[seeds] = torch.arange(count)  # so that no cluster becomes empty
         if torch.equal(nearest, assigned):
             break
         assigned = nearest
@@ -73,7 +80,7 @@ def k_means(points: Tensor, count: int, rounds: int = 20) -> Tensor:
 
 
 def cluster_means(rows: Tensor, assigned: Tensor, count: int) -> Tensor:
-    """The mean row of each cluster: (C, ...) to (count, ...)."""
+    """The mean of the rows of each cluster: (C, ...) to (count, ...); ``assigned`` is the cluster of each row (C,)."""
     assigned = assigned.to(rows.device)
     sizes = torch.bincount(assigned, minlength=count).to(rows.dtype)
     sums = rows.new_zeros(count, *rows.shape[1:]).index_add(0, assigned, rows)
@@ -81,15 +88,16 @@ def cluster_means(rows: Tensor, assigned: Tensor, count: int) -> Tensor:
 
 
 def spread(rows: Tensor, assigned: Tensor, count: int) -> Tensor:
-    """Σ |w_i - mean of its cluster|²."""
+    """Σ |w_i - mean of its cluster|² over the rows w_i; the arguments are those of :func:`cluster_means`."""
     return (rows - cluster_means(rows, assigned, count)[assigned.to(rows.device)]).square().sum()
 
 
 @torch.no_grad()
 def merge(net: nn.Module, channel_groups: ChannelGroups, groups: Tensor, assigned: Tensor) -> set[int]:
-    """Makes the first channel of each cluster its mean and its readers' kernels the cluster's sum; gives the others.
+    """Merges each cluster into its first channel, in place, and returns the groups of all other channels, to be cut.
 
-    Works in place; the channels that it gives are to be cut out.
+    ``groups`` (C,) holds the group of each channel, ``assigned`` (C,) its cluster. The first channel of a cluster gets
+    the mean filter, and in the layers that read it the sum of the cluster's kernels.
     """
     count = int(assigned.max()) + 1
     first = torch.tensor([int((assigned == cluster).nonzero()[0]) for cluster in range(count)])
@@ -112,10 +120,14 @@ def merge(net: nn.Module, channel_groups: ChannelGroups, groups: Tensor, assigne
 
 
 def _sum_inputs(weight: Tensor, inputs: list[int], lead_of: dict[int, int]) -> None:
-    """Adds the columns of merged channels to those of their lead, place by place where a channel has several."""
+    """Adds the kernels of merged channels to those of the first channel of their cluster.
+
+    ``inputs`` holds the group of each input channel of the layer, ``lead_of`` maps each group to the first one of its
+    cluster. A group may have several input channels; they are added in order.
+    """
     places: dict[int, list[int]] = {}
-    for column, group in enumerate(inputs):
-        places.setdefault(group, []).append(column)
+    for place, group in enumerate(inputs):
+        places.setdefault(group, []).append(place)
     for group, lead in lead_of.items():
         if group != lead and group in places:
             weight[:, places[lead]] += weight[:, places[group]]

@@ -1,6 +1,6 @@
-"""Physically smaller networks: channels taken out of every tensor that has a place for them, nothing masked.
+"""Cuts channels out of a network: it removes them from every tensor, so that the network really is smaller.
 
-:func:`masked` is the slow twin: the network in full size with those channels held at zero. Both give the same output.
+:func:`masked` makes the network of full size with the same channels at zero. Both must give the same output.
 """
 
 import copy
@@ -21,19 +21,25 @@ from sanp.methods.cutting.groups import ChannelGroups
 from sanp.tracing.topology import module_path
 
 SAME = 1e-5
-"""how far the cut network may be from the masked one, relative to the largest output"""
+"""largest accepted difference between the cut and the masked network, relative to the largest output"""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The channels of one layer that are left: indices into its inputs and outputs; None where all are."""
+    """The channels of one layer that are left."""
 
     inputs: tuple[int, ...] | None
+    """indices of the input channels; None if all are left"""
     outputs: tuple[int, ...] | None
+    """indices of the output channels; None if all are left"""
 
 
 class CutNetwork(nn.Module):
-    """A network without some of its channels; called like the original, and it knows what that one cost."""
+    """A network without some of its channels; called like the original. It can count its own and the dense FLOPs.
+
+    ``net`` is the dense network, which is copied. ``kept`` holds the channels that are left, by module path; layers
+    that are not named keep all. ``example`` is an input for the network, ``method`` the name of the pruning method.
+    """
 
     def __init__(self, net: nn.Module, kept: Mapping[str, Kept], example: Any, method: str) -> None:
         super().__init__()
@@ -54,16 +60,19 @@ class CutNetwork(nn.Module):
 
     @property
     def overhead_flops(self) -> int:
-        """Nothing has to be decided."""
+        """0, since there are no decisions."""
         return 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The smaller network's own forward."""
+        """The forward of the smaller network."""
         return self.net(*args, **kwargs)
 
 
 def cut(net: nn.Module, channel_groups: ChannelGroups, removed: set[int], example: Any, *, method: str) -> CutNetwork:
-    """A copy of ``net`` without these channels, checked against the masked one; ``net`` is left as it was."""
+    """A copy of ``net`` without the channel groups ``removed``; an error if its output is not that of the masked one.
+
+    ``net`` is not changed. ``example`` is an input for it, ``method`` the name of the pruning method.
+    """
     smaller = CutNetwork(net, kept_channels(channel_groups, removed), example, method)
     full = masked(net, channel_groups, removed)
     with torch.no_grad(), evaluating(full), evaluating(smaller):
@@ -86,7 +95,7 @@ def cut(net: nn.Module, channel_groups: ChannelGroups, removed: set[int], exampl
 
 
 def kept_channels(channel_groups: ChannelGroups, removed: set[int]) -> dict[str, Kept]:
-    """What is left of each layer that loses something."""
+    """The channels that are left without the groups ``removed``, for each layer that loses any, by path."""
     found = {}
     for path, member in channel_groups.members.items():
         inputs, outputs = (_indices(channel_groups, side, removed) for side in (member.inputs, member.outputs))
@@ -104,7 +113,7 @@ def _indices(channel_groups: ChannelGroups, ids: Tensor | None, removed: set[int
 
 @torch.no_grad()
 def masked(net: nn.Module, channel_groups: ChannelGroups, removed: set[int]) -> nn.Module:
-    """A copy in full size whose filters and batch norms are zero where a channel is removed."""
+    """A copy of full size whose filters and batch norms are zero for the channel groups ``removed``."""
     net = copy.deepcopy(net)
     for path, member in channel_groups.members.items():
         mask = channel_groups.kept(member.outputs, removed)
@@ -117,7 +126,7 @@ def masked(net: nn.Module, channel_groups: ChannelGroups, removed: set[int]) -> 
 
 @torch.no_grad()
 def _shrink(module: nn.Module, kept: Kept) -> None:
-    """Takes channels out of a layer, in place."""
+    """Removes channels from a layer, in place."""
     weight = module.weight
     if kept.outputs is not None:
         for name in ("weight", "bias", "running_mean", "running_var"):

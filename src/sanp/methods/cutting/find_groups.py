@@ -1,7 +1,8 @@
-"""How channels travel through a network: ids for static pruning, as columns are for gates (propagate.py).
+"""Finds the channel groups of a network: follows the id of each channel through the operators of one forward.
 
-Operators that treat channels one by one pass ids on, an addition or product ties those of its operands, and
-whatever else meets a channel keeps it in the network. A channel may go if every layer that reads it would read zero.
+Operators that treat each channel on its own pass ids on. An addition or product joins the ids of its operands. Channels
+that meet any other operator cannot be removed. A channel can be removed if every layer that reads it would read zero in
+its place.
 """
 
 from typing import Any
@@ -33,7 +34,7 @@ from sanp.tracing.tracer import trace_forward
 
 
 def find_groups(net: nn.Module, example: Any) -> ChannelGroups:
-    """Follows every channel of a network through one forward."""
+    """The channel groups of ``net``, found by one forward with the input ``example``."""
     channel_groups = _GroupFinder(trace_forward(net, example)).channel_groups
     cost = ungated_cost(net, example)
     for layer in cost.layers:
@@ -45,7 +46,7 @@ def find_groups(net: nn.Module, example: Any) -> ChannelGroups:
 
 
 class _GroupFinder:
-    """Fills a channel_groups: for each value its ids, and whether a channel that goes would be zero there."""
+    """Follows channels through a trace: finds the ids of each value, and whether a removed channel is zero there."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -54,7 +55,7 @@ class _GroupFinder:
         self.zero: dict[Value, bool] = {}
         self.readers = trace.consumers()
         self.made_by: dict[Value, str] = {}
-        """outputs of convolutions, to find the batch norm that follows"""
+        """output of a convolution to the convolution's path, to find the batch norm that follows"""
         whole = {call.first_node: call for call in trace.calls if is_layer(call)}
         index = 0
         while index < len(trace.nodes):
@@ -69,12 +70,12 @@ class _GroupFinder:
             self.channel_groups.fix(self.ids(value))
 
     def ids(self, value: Value) -> Tensor:
-        """What stands at each element of a value."""
+        """The channel id of each element of a value."""
         fixed = torch.tensor(FIXED).expand(self.trace.shapes[value.index])
         return self.of.get(value, fixed)
 
     def along(self, value: Value, dim: int) -> Tensor:
-        """The ids along one dimension; where they change along another too, all are kept in the network."""
+        """The ids of a value along one dimension; if they change along another too, none of them can be removed."""
         ids = self.ids(value)
         single = constant_along(ids, [other for other in range(ids.dim()) if other != dim])
         if single is None:
@@ -83,7 +84,7 @@ class _GroupFinder:
         return single
 
     def layer(self, call: ModuleCall) -> None:
-        """A convolution, linear layer or batch norm as a whole."""
+        """Follows channels through a convolution, linear layer or batch norm."""
         source, out, module = call.inputs[0], call.outputs[0], call.module
         if isinstance(module, _BatchNorm):
             ids = self.along(source, 1)
@@ -101,7 +102,11 @@ class _GroupFinder:
         self.convolution(call.path, convolution(module), source, out)
 
     def convolution(self, path: str, conv: nn.Conv2d, source: Value, out: Value) -> None:
-        """Fresh outputs; a depthwise one's follow its inputs, and those of other groups stay as they are."""
+        """Follows channels through a convolution.
+
+        Its outputs get new ids. The outputs of a depthwise one have the ids of its inputs, and in other grouped
+        convolutions no input or output can be removed.
+        """
         if conv.groups == conv.in_channels == conv.out_channels and conv.groups > 1:
             inputs = outputs = self.along(source, 1)
         else:
@@ -113,14 +118,14 @@ class _GroupFinder:
         self.made_by[out] = path
 
     def read(self, value: Value, dim: int) -> Tensor:
-        """The input channels of a layer that sums over them: those that would not be zero there must stay."""
+        """The ids of the input channels of a layer that sums over them; fixes them if removed ones are not zero."""
         ids = self.along(value, dim % len(self.trace.shapes[value.index]))
         if not self.zero.get(value, False):
             self.channel_groups.fix(ids)
         return ids
 
     def bind(self, path: str, member: GroupedLayer) -> None:
-        """Notes a layer; one that is called again has the same channels both times."""
+        """Adds a layer; if it was called before, the channels of both calls are joined."""
         before = self.channel_groups.members.get(path)
         if before is None:
             self.channel_groups.members[path] = member
@@ -130,7 +135,7 @@ class _GroupFinder:
                 self.join(old, new)
 
     def put(self, value: Value, ids: Tensor, *, dim: int, zero: bool) -> None:
-        """Says what the channels of a value are."""
+        """Sets the ids of a value: ``ids`` are those along ``dim``; ``zero``: a removed channel is zero there."""
         shape = self.trace.shapes[value.index]
         sizes = [1] * len(shape)
         sizes[dim] = len(ids)
@@ -138,17 +143,17 @@ class _GroupFinder:
         self.zero[value] = zero
 
     def join(self, left: Tensor, right: Tensor, *, adding: bool = False) -> None:
-        """Ties ids pair by pair."""
+        """Joins ids pair by pair; ``adding``: an addition is the reason."""
         pairs = torch.unique(torch.stack((left.reshape(-1), right.reshape(-1)), 1), dim=0)
         for a, b in pairs.tolist():
             if self.channel_groups.join(a, b) and adding:
                 self.channel_groups.added.update((a, b))
 
     def operator(self, node: Node) -> None:
-        """One operator outside those layers."""
+        """Follows channels through an operator outside such layers; if that is not possible, fixes its inputs."""
         name = node.base_op
         inputs = [value for value in node.inputs() if value in self.of]
-        if node.op == ALIASED:  # written through another tensor: any earlier channel may be in it
+        if node.op == ALIASED:  # its origin is unknown: any earlier channel may be in it
             self.channel_groups.fix(torch.arange(len(self.channel_groups.parent)))
         if not inputs:
             return
@@ -162,7 +167,7 @@ class _GroupFinder:
                 self.channel_groups.fix(self.ids(value))
 
     def one_by_one(self, node: Node, name: str) -> bool | None:
-        """Operators that pass channels on as they are; None for any other."""
+        """Follows channels through an operator that treats each on its own; None if this is not such an operator."""
         value, out = node.inputs()[0], node.outputs[0]
         if out is None or any(constant.numel() > 1 for constant in constants(node)):
             return None
@@ -177,14 +182,14 @@ class _GroupFinder:
         return None
 
     def passed(self, out: Value, ids: Tensor, *, zero: bool) -> bool | None:
-        """The same ids go on, if they are such that a shape with fewer channels would mean the same."""
+        """Gives the output the ids; None if they change along several dimensions, or do not have its shape."""
         if ids.shape != self.trace.shapes[out.index] or changing_dims(ids) > 1:
             return None
         self.of[out], self.zero[out] = ids, zero
         return True
 
     def pooled(self, value: Value, out: Value, shape: torch.Size) -> bool | None:
-        """Pooling and means over positions keep each channel apart."""
+        """Follows channels through pooling, padding or a mean over positions."""
         ids = self.ids(value)
         channels = constant_along(ids, list(range(2, ids.dim()))) if ids.dim() > 2 else None
         if channels is None or tuple(shape[:2]) != tuple(channels.shape):
@@ -193,7 +198,7 @@ class _GroupFinder:
         return self.passed(out, whole, zero=self.zero[value])
 
     def moved(self, node: Node, *, picking: bool) -> bool | None:
-        """Operators that only move numbers are run on the ids."""
+        """Follows channels through an operator that only moves elements, by running it on the ids."""
         args, kwargs = tree_map(
             lambda leaf: self.ids(leaf).contiguous() if isinstance(leaf, Value) else leaf,
             (node.args, node.kwargs),
@@ -204,13 +209,13 @@ class _GroupFinder:
         zero = all(self.zero.get(value, False) for value in node.inputs())
         for out, ids in zip(node.outputs, results, strict=True):
             if picking and set(ids.unique().tolist()) != before:
-                return None  # where a part begins would change with the channels before it
+                return None  # the place where a part begins would change if earlier channels were removed
             if out is None or self.passed(out, ids, zero=zero) is None:
                 return None
         return True
 
     def pairwise(self, node: Node, name: str) -> bool | None:
-        """Sums and products tie the channels of their operands; one that is spread over all channels must stay."""
+        """Joins the channels of the operands of a sum or product; fixes an operand that is broadcast over channels."""
         out = node.outputs[0]
         assert out is not None
         shape, values = self.trace.shapes[out.index], node.inputs()
@@ -229,5 +234,5 @@ class _GroupFinder:
         elif name == "div":
             zero = zeros[0] and node.args[0] == values[0]
         else:
-            zero = all(zeros) and len(values) == 2  # a constant makes something of a zero
+            zero = all(zeros) and len(values) == 2  # zero plus a constant is not zero
         return self.passed(out, sides[0], zero=zero)

@@ -1,4 +1,4 @@
-"""Gates that are the same for every image, folded into the weights: s · b into batch norms, closed channels cut out."""
+"""Folds gates that are the same for every image into the weights, and cuts out the closed channels."""
 
 import copy
 
@@ -15,10 +15,10 @@ from sanp.spm.recording import record
 
 
 def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> CutNetwork | None:
-    """The smaller network that a gated one with constant gates is; None where no smaller one saves as much.
+    """The cut network that computes the same as a gated one with constant gates; None if it would save fewer FLOPs.
 
-    ``net`` is the network that was gated. Where an addition joins two gated branches, a channel that is closed in one
-    of them only saves work under gates, but cannot be cut out.
+    ``net`` is the network that was gated, ``example`` an input for it. Where an addition joins two gated branches, a
+    channel that is closed in only one of them saves FLOPs in the gated network, but cannot be cut out.
     """
     with evaluating(gated), record(gated) as gates, torch.no_grad():
         wanted = gated(example)
@@ -41,7 +41,10 @@ def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> 
 
 
 def ungated(gated: GatedNetwork, net: nn.Module) -> nn.Module | None:
-    """A copy of ``net`` with the gated network's weights, as if every gate were 1; None where they have no place."""
+    """A copy of ``net`` with the weights of the gated network and without gates.
+
+    None if the network's own forward calls the batch norm of a gated layer as a function.
+    """
     plain = copy.deepcopy(net)
     own = plain.state_dict()
     plain.load_state_dict({key: value for key, value in gated.net.state_dict().items() if key in own}, strict=False)
@@ -57,14 +60,14 @@ def ungated(gated: GatedNetwork, net: nn.Module) -> nn.Module | None:
 
 
 def norm_paths(gated: GatedNetwork) -> dict[int, str]:
-    """Where each batch norm stood before it moved inside its convolution, by channel."""
+    """The path that each batch norm had before it moved inside its convolution, by the identity of the batch norm."""
     moved = {path: module for path, module in gated.net.named_modules() if isinstance(module, MovedNorm)}
     return {id(module._inside[0]): path for path, module in moved.items()}
 
 
 @torch.no_grad()
 def _fold(gated: GatedNetwork, plain: nn.Module, name: str, scale: Tensor) -> bool:
-    """Multiplies a layer's outputs by constants; says whether that could be done."""
+    """Multiplies the outputs of a layer by constants, in its weights; returns whether that is possible."""
     layer = gated.layers[name]
     module = plain.get_submodule(name if layer.norm is None else norm_paths(gated)[id(layer.norm)])
     if not isinstance(module.weight, Tensor):
@@ -76,12 +79,12 @@ def _fold(gated: GatedNetwork, plain: nn.Module, name: str, scale: Tensor) -> bo
 
 
 def _removed(channel_groups: ChannelGroups, closed: dict[str, Tensor]) -> set[int]:
-    """The channels that are closed in every layer that makes them."""
+    """The channel groups that are closed in every layer that they are outputs of."""
     removed: set[int] = set()
     kept: set[int] = {0}
     for path, member in channel_groups.convs.items():
         if member.inputs is not None and member.outputs is member.inputs:
-            continue  # a depthwise convolution follows
+            continue  # a depthwise convolution has the channels of its input
         mask = closed.get(path, torch.zeros(len(member.outputs), dtype=torch.bool)).tolist()
         for group, shut in zip(channel_groups.groups_of(member.outputs).tolist(), mask, strict=True):
             (removed if shut else kept).add(group)

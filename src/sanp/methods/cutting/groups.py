@@ -1,7 +1,7 @@
-"""Channel groups: channels that can only be removed together, and what is left of the cost without some of them.
+"""Channel groups: channels that can only be removed together, and the FLOPs that are left without some of them.
 
-Every output channel of a convolution or linear layer has an id (find_groups.py gives them). Ids are joined to groups by
-union-find; a group is named by the lowest of its ids.
+Every output channel of a convolution or linear layer has an id (given in find_groups.py). Ids are joined to groups by
+union-find. The lowest id of a group is the id of the group.
 """
 
 from dataclasses import dataclass, field
@@ -19,13 +19,15 @@ FIXED = 0
 
 @dataclass
 class GroupedLayer:
-    """One layer whose tensors have a place for each channel: the ids of its inputs and outputs."""
+    """One layer from which channels can be cut, with the ids of its channels."""
 
     module: nn.Module
     inputs: Tensor | None
+    """(C_in,): the ids of its input channels; None for a batch norm"""
     outputs: Tensor
+    """(C_out,): the ids of its output channels"""
     positions: int = 0
-    """how many times a convolution's kernel is applied in one forward; 0 for other layers"""
+    """how often a convolution's kernel is applied in one forward; 0 for other layers"""
 
 
 @dataclass
@@ -34,38 +36,39 @@ class ChannelGroups:
 
     members: dict[str, GroupedLayer] = field(default_factory=dict)
     norm_of: dict[str, str] = field(default_factory=dict)
-    """path of a convolution to that of the batch norm that alone reads it"""
+    """path of a convolution to the path of the batch norm that is the only reader of its output"""
     parent: list[int] = field(default_factory=lambda: [FIXED])
+    """the union-find forest: each id's parent; an id that is its own parent names a group"""
     added: set[int] = field(default_factory=set)
-    """ids that an addition has joined to another layer's"""
+    """ids that an addition has joined with others"""
     other_flops: int = 0
-    """of convolutions that are no module of their own: never cut, counted"""
+    """FLOPs of convolutions that are not modules, which cannot be cut"""
 
     def group_of(self, channel: int) -> int:
-        """The group that a channel belongs to."""
+        """The group of a channel, by its id."""
         while self.parent[channel] != channel:
             self.parent[channel] = self.parent[self.parent[channel]]
             channel = self.parent[channel]
         return channel
 
     def groups_of(self, ids: Tensor) -> Tensor:
-        """The group of each of these channels."""
+        """The group of each of these channels, by their ids."""
         return torch.tensor([self.group_of(channel) for channel in ids.tolist()], dtype=torch.long)
 
     def new(self, count: int) -> Tensor:
-        """Ids for so many new channels, each a group of its own."""
+        """The ids of ``count`` new channels, each of which is a group of its own."""
         first = len(self.parent)
         self.parent.extend(range(first, first + count))
         return torch.arange(first, first + count)
 
     def join(self, left: int, right: int) -> bool:
-        """Lets two ids only go together; says whether they were apart."""
+        """Joins the groups of two ids; returns whether they were different groups."""
         low, high = sorted((self.group_of(left), self.group_of(right)))
-        self.parent[high] = low  # FIXED is the lowest: what is tied to it stays
+        self.parent[high] = low  # FIXED is the lowest id, so a group that is joined with it becomes FIXED
         return low != high
 
     def fix(self, ids: Tensor) -> None:
-        """Keeps these in the network."""
+        """Marks the groups of these ids as not removable."""
         for channel in ids.unique().tolist():
             self.join(FIXED, channel)
 
@@ -75,15 +78,15 @@ class ChannelGroups:
         return {path: member for path, member in self.members.items() if member.positions}
 
     def removable(self, path: str) -> Tensor:
-        """Of each output of a convolution: may it go? (C_out,)"""
+        """Whether each output channel of the convolution at ``path`` can be removed (C_out,)."""
         return self.groups_of(self.members[path].outputs) != FIXED
 
     def flops(self, removed: set[int]) -> int:
-        """FLOPs of the network without these ids (group ids)."""
+        """FLOPs of the network without the groups ``removed``."""
         return self.other_flops + sum(self.layer_flops(removed).values())
 
     def layer_flops(self, removed: set[int]) -> dict[str, int]:
-        """FLOPs of each convolution without these ids (group ids)."""
+        """FLOPs of each convolution, by path, without the groups ``removed``."""
         found = {}
         for path, member in self.convs.items():
             assert member.inputs is not None
@@ -94,17 +97,17 @@ class ChannelGroups:
         return found
 
     def kept(self, ids: Tensor, removed: set[int]) -> Tensor:
-        """Of each channel: is it left in the network?"""
+        """Whether each of these channels, given by id, is left without the groups ``removed``."""
         return torch.tensor([self.group_of(channel) not in removed for channel in ids.tolist()])
 
 
 def convolution(module: nn.Module) -> nn.Conv2d:
-    """A convolution of any number of dimensions, typed for the attributes that all have."""
+    """The module itself, typed as a convolution, for the attributes that convolutions of all dimensions have."""
     return module  # type: ignore[return-value]
 
 
 def check_removable(channel_groups: ChannelGroups, net: nn.Module) -> None:
-    """An error if there is no channel that static pruning could take out."""
+    """Raises an error if no channel of the network ``net`` can be removed."""
     if not any(bool(channel_groups.removable(path).any()) for path in channel_groups.convs):
         raise SanpError(
             f"{type(net).__name__} has no channel that can be taken out: each is read by something that would miss it; "

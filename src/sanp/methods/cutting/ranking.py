@@ -1,4 +1,4 @@
-"""Which channels static pruning takes out: by one threshold over the whole network, or the least of every layer."""
+"""Which channels static pruning removes: those below one threshold for the whole network, or some of each layer."""
 
 from collections.abc import Mapping
 
@@ -8,13 +8,13 @@ from torch import Tensor
 from sanp.methods.cutting.groups import FIXED, ChannelGroups
 
 Scores = Mapping[int, float]
-"""channel (group channel) to how much it matters"""
+"""id of a channel group to its score, how much it matters"""
 
 
 def removable_groups(channel_groups: ChannelGroups, *, added: bool = True) -> dict[str, Tensor]:
-    """The channels that may go, by the first convolution that makes them: path to group ids.
+    """The removable channel groups, by the path of the first convolution that they are outputs of.
 
-    ``added=False`` leaves out those that an addition has tied to another layer's.
+    ``added=False`` leaves out groups that an addition has joined.
     """
     taken = {channel_groups.group_of(channel) for channel in channel_groups.added} if not added else set()
     taken.add(FIXED)
@@ -30,13 +30,17 @@ def removable_groups(channel_groups: ChannelGroups, *, added: bool = True) -> di
 
 
 def below(channel_groups: ChannelGroups, scores: Scores, threshold: float) -> set[int]:
-    """All channels of a score up to the threshold, but never a whole layer: its best channel stays."""
+    """The groups with scores up to the threshold, but never all of a layer: its best group is kept."""
     removed = {group for group, score in scores.items() if score <= threshold}
     return with_survivors(channel_groups, removed, scores)
 
 
 def ranked(layers: Mapping[str, Tensor], scores: Scores) -> dict[int, float]:
-    """The scores as ranks, which a threshold tells apart even among equals: of those, every layer gives its share."""
+    """Replaces scores by ranks, so that a threshold can separate equal scores.
+
+    Groups with equal scores are ordered so that each layer gives its share. ``layers`` holds the groups of each layer,
+    by path.
+    """
     place = {int(group): number / len(groups) for groups in layers.values() for number, group in enumerate(groups)}
     order = sorted(scores, key=lambda group: (scores[group], place[group]))
     return {group: float(rank) for rank, group in enumerate(order)}
@@ -45,7 +49,10 @@ def ranked(layers: Mapping[str, Tensor], scores: Scores) -> dict[int, float]:
 def least_of_each_layer(
     channel_groups: ChannelGroups, layers: Mapping[str, Tensor], scores: Scores, rate: float
 ) -> set[int]:
-    """The ``floor(rate C)`` channels of least score of every layer, the first of equals first."""
+    """The ``floor(rate C)`` groups of least score in each layer of C channels; the best group of a layer is kept.
+
+    ``layers`` holds the removable groups of each layer, by path. Of equal scores the first are taken.
+    """
     removed: set[int] = set()
     for path, groups in layers.items():
         count = int(rate * len(channel_groups.members[path].outputs) + 1e-9)
@@ -55,7 +62,10 @@ def least_of_each_layer(
 
 
 def with_survivors(channel_groups: ChannelGroups, removed: set[int], scores: Scores) -> set[int]:
-    """Gives every convolution that would lose all its outputs its best one back."""
+    """The groups ``removed`` without those that are kept so that every convolution has at least one output.
+
+    A convolution that would lose all its outputs keeps the group with the highest score.
+    """
     removed = set(removed)
     for member in channel_groups.convs.values():
         groups = channel_groups.groups_of(member.outputs).tolist()
@@ -65,7 +75,7 @@ def with_survivors(channel_groups: ChannelGroups, removed: set[int], scores: Sco
 
 
 def channel_sums(channel_groups: ChannelGroups, path: str, values: Tensor) -> dict[int, float]:
-    """Values of a layer's outputs (C_out,) added up by channel."""
+    """The sum of ``values`` (C_out,), one for each output of the layer at ``path``, over each channel group."""
     groups = channel_groups.groups_of(channel_groups.members[path].outputs)
     sums = torch.zeros(int(groups.max()) + 1, dtype=torch.float64)
     sums.index_add_(0, groups, values.detach().double().cpu())

@@ -1,1 +1,1 @@
-"""What several methods share: stages, choices by value, densities, pixel gates."""
+"""Code that several methods share: stages, Q-learning, densities, pixel gates, and forms of networks in files."""

@@ -1,4 +1,4 @@
-"""The same share of channels in every layer: the winners of each image, and the density that meets the budget."""
+"""One density for all layers: the same share of channels is open in each layer, and it is set to meet the budget."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,27 +21,31 @@ from sanp.training.task import Task
 from sanp.training.term import Contribution, Forward, Penalty, stage_with_term
 
 EVERY = 10
-"""steps between two looks at what density the target needs"""
+"""steps between two updates of the density"""
 SAMPLES = 32
-"""images of a batch to look at: unions at additions vary little between images"""
+"""images of a batch on which the density is set; the FLOPs of a density vary little between images"""
 CALIBRATE = 64
-"""training images to set the density on at the end"""
+"""training images on which the density is set at the end"""
 
 
 def winners(gated: GatedNetwork) -> dict[str, TopK]:
-    """The binarizers of all layers that have winners."""
+    """The binarizers that open a fixed number of channels, by layer name."""
     found = {name: layer.spm.binarize for name, layer in gated.layers.items()}
     return {name: binarize for name, binarize in found.items() if isinstance(binarize, TopK)}
 
 
 def set_density(gated: GatedNetwork, density: float) -> None:
-    """One density for every layer."""
+    """Sets the density of all layers."""
     for each in winners(gated).values():
         each.density = density
 
 
 class DensityTerm:
-    """Follows a falling target: every few steps, the density that meets it on the batch's own saliencies."""
+    """Follows a falling target: every few steps it sets the density that meets the target for the present batch.
+
+    ``steps`` is the number of steps of the stage. ``target_at`` gives the wanted share of the dense FLOPs when a share
+    of the steps is done. ``penalty`` is added to the loss.
+    """
 
     def __init__(
         self, gated: GatedNetwork, steps: int, target_at: Callable[[float], float], penalty: Penalty | None = None
@@ -57,7 +61,7 @@ class DensityTerm:
         return self.target_at(self.step / self.steps)
 
     def contribute(self, forward: Forward) -> Contribution:
-        """The penalty, and the density for the next steps."""
+        """The penalty of this step; every few steps the density is set again."""
         loss = None if self.penalty is None else self.penalty(forward)
         target = self.target
         self.kept = mean_kept(self.gated.cost, decisions_of(forward.gates))
@@ -71,16 +75,16 @@ class DensityTerm:
         return Contribution(loss, self.kept, target, 0.0)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps; the numbers of winners stand in the network itself."""
+        """The state that a checkpoint keeps; the numbers of open channels are in the network itself."""
         return {"step": self.step, "density": self.density, "cost": self.kept}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on where the state was taken."""
+        """Restores a state that :meth:`state` returned."""
         self.step, self.density, self.kept = int(state["step"]), float(state["density"]), float(state["cost"])
 
 
 def kept_at_density(gated: GatedNetwork, saliencies: Mapping[str, Tensor], density: float) -> float:
-    """The mean share of the dense FLOPs if the winners among these saliencies were so dense."""
+    """The mean share of the dense FLOPs that is computed for these saliencies, by layer name, at a density."""
     of = winners(gated)
     decisions = {}
     for name, saliency in saliencies.items():
@@ -97,7 +101,10 @@ def density_stage(
     target_at: Callable[[float], float],
     penalty: Penalty | None = None,
 ) -> Stage:
-    """Trains everything while the density follows the target; no cost loss."""
+    """A stage that trains all parameters while the density follows a target; it has no cost loss.
+
+    The arguments are those of :class:`DensityTerm`, and the number of epochs.
+    """
     steps = max(1, epochs * steps_in(task.loader))
     optimizers = [
         tuned(sgd(gated.backbone_parameters(), task.config.lr, task.config), schedule(task.config)),
@@ -107,7 +114,10 @@ def density_stage(
 
 
 def finish_density(gated: GatedNetwork, task: Task, kept: float) -> None:
-    """After the last step: batch norm statistics, then the density that meets the budget on some training images."""
+    """After the last step: estimates the batch norm statistics, and sets the density so that ``kept`` is computed.
+
+    ``kept`` is a share of the dense FLOPs; it is met on some training images.
+    """
     finish_norms(gated, task)
     format = Format(gated, task.config.precision)
     batches = first_images(task.loader, CALIBRATE, format)

@@ -1,4 +1,4 @@
-"""Networks that are neither plain nor gated, in files: what a header says of them, and how it is built again."""
+"""Forms of networks in files that are neither plain nor gated: cut, sparse, or gated by pixel."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -12,12 +12,13 @@ from sanp.methods.parts.pixel_gate import PixelGatedNetwork
 from sanp.methods.weight import SparseNetwork
 
 Described = dict[str, Any]
+"""the form of a network, as a file's header holds it"""
 Rebuild = Callable[[nn.Module, Mapping[str, Any], Any], nn.Module]
-"""A fresh dense network, what the header says, and an example, to the pruned network with the fresh one's weights."""
+"""Builds a pruned network from a fresh dense network, the form in the header and an example input."""
 
 
 def describe(network: nn.Module) -> Described | None:
-    """What a header must say of a network so that it can be built again; None for other networks."""
+    """The form of a network, from which it can be built again; None for plain and gated networks."""
     if isinstance(network, CutNetwork):
         kept = {path: {"inputs": each.inputs, "outputs": each.outputs} for path, each in network.kept.items()}
         return {"kind": "cut", "kept": kept, **_origin(network)}
@@ -34,7 +35,10 @@ def _origin(network: CutNetwork | SparseNetwork | PixelGatedNetwork) -> Describe
 
 
 def rebuild(net: nn.Module, form: Mapping[str, Any], example: Any) -> nn.Module:
-    """The pruned form of a fresh network, which is left as it was."""
+    """A pruned network of the given form, with the weights of the fresh network ``net``, which is not changed.
+
+    ``example`` is an input for the network.
+    """
     kind = form.get("kind")
     if kind not in FORMS:
         raise unknown_name("kind of network in the header", kind, FORMS)
@@ -60,7 +64,7 @@ def _features(module: nn.Module) -> int:
 
 
 def _indices(given: Any, size: int, path: str) -> tuple[int, ...] | None:
-    """Channel numbers from a header, in rising order and within the layer."""
+    """Channel numbers from a header; an error if they do not ascend or are not in a layer of ``size`` channels."""
     if given is None:
         return None
     right = isinstance(given, list) and given and all(type(index) is int for index in given)

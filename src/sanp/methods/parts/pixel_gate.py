@@ -1,7 +1,8 @@
-"""Channel Gating's convolution (Hua et al., 2019): part of the input decides, pixel by pixel, if the rest is added.
+"""The convolution of Channel Gating (Hua et al., 2019): part of the input decides for each pixel if the rest is added.
 
-y_p = W_p * x_p over the first 1/p of the input channels; gate = 1[σ(α (norm(y_p) - δ)) > 0.5] for every output channel
-and pixel; out = gate ? W * x : y_p. norm is batch norm without scale and shift; the gradient goes through the sigmoid.
+y_p = W_p * x_p over the first 1/p of the input channels, the base path. gate = 1[σ(α (norm(y_p) - δ)) > 0.5] for every
+output channel and pixel. The output is W * x where the gate is on, and y_p elsewhere. norm is a batch norm without
+scale and shift. The gradient goes through the sigmoid.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,10 @@ STEEPNESS = 2.0
 
 
 class PixelGate(nn.Module):
-    """A convolution in two parts, the second only where the first says so; δ = target + offset."""
+    """A convolution with pixel gates; δ is the buffer ``target`` plus the learned ``offset`` of each channel.
+
+    ``name`` is the convolution's path, ``base`` the number of input channels in the base path.
+    """
 
     target: Tensor
 
@@ -40,7 +44,7 @@ class PixelGate(nn.Module):
         self.register_buffer("target", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, H, W) -> (N, C_out, H', W')
-        """All of it is computed here; what the gates leave out is what a pixel-wise engine would skip."""
+        """The output; everything is computed here, also what an engine for single pixels could skip."""
         conv: Any = self.conv
         rest: Tensor = conv._conv_forward(x[:, self.base :], conv.weight[:, self.base :], None)
         partial: Tensor = conv._conv_forward(x[:, : self.base], conv.weight[:, : self.base], conv.bias)
@@ -53,13 +57,13 @@ class PixelGate(nn.Module):
 
 @dataclass(frozen=True)
 class PixelCost(OfDense):
-    """The cost of a network with pixel gates; a decision is the share of a channel's pixels computed in full."""
+    """Counts the FLOPs of a network with pixel gates; a decision is the share of a channel's pixels with gate on."""
 
     base: Mapping[str, int]
-    """gated layer to the input channels of its base path"""
+    """path of a gated layer to the number of input channels in its base path"""
 
     def per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
-        """FLOPs of each layer: the base path everywhere, the rest where its gates are on."""
+        """FLOPs of each layer for each sample (N or 1,): the base path everywhere, the rest where gates are on."""
         return {layer.name: self._layer(layer, decisions.get(layer.name)) for layer in self.layers}
 
     def _layer(self, layer: Layer, on: Tensor | None) -> Tensor:
@@ -71,12 +75,15 @@ class PixelCost(OfDense):
         return always + rest * on.sum(1)
 
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
-        """How much of each channel is computed in full."""
+        """The share of each channel's pixels whose gate is on (N, C_out)."""
         return dict(decisions)
 
 
 class PixelGatedNetwork(nn.Module):
-    """A copy of a network whose convolutions have pixel gates; called like the original."""
+    """A network whose convolutions have pixel gates; called like the original.
+
+    ``net`` is changed in place. ``example`` is an input for it. The base path is ``1 / groups`` of the input channels.
+    """
 
     def __init__(self, net: nn.Module, example: Tensor, groups: int) -> None:
         super().__init__()
@@ -98,7 +105,7 @@ class PixelGatedNetwork(nn.Module):
         self.training = net.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The network's own forward, its gates recorded for whoever listens."""
+        """The forward of the original network, with pixel gates; :func:`sanp.record` can record them."""
         with forward_of(self):
             return self.net(*args, **kwargs)
 
@@ -109,18 +116,22 @@ class PixelGatedNetwork(nn.Module):
 
     @property
     def overhead_flops(self) -> int:
-        """One comparison for each output of a gated layer; batch norm folds into the thresholds."""
+        """One comparison for each output element of the gated layers; the batch norms fold into the thresholds."""
         gated = [layer for layer in self.cost.layers if layer.path in self.cost.base]
         return sum(layer.positions * layer.out_channels for layer in gated)
 
     def set_target(self, target: float) -> None:
-        """One target threshold for every layer."""
+        """Sets the target T of the thresholds in all layers."""
         for gate in self.gates:
             gate.target.fill_(target)
 
 
 def gateable(net: nn.Module, example: Tensor, groups: int) -> list[str]:
-    """Two-dimensional convolutions that can be split: not the first, not grouped, not a 1x1 shortcut."""
+    """The paths of the two-dimensional convolutions that can have pixel gates.
+
+    Not the first one, grouped ones, 1x1 shortcuts, or those with fewer than ``groups`` input channels. ``example`` is
+    an input for ``net``.
+    """
     trace = trace_forward(net, example)
     readers = trace.consumers()
     paths: list[str] = []

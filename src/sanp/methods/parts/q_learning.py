@@ -1,7 +1,8 @@
-"""Deciding by Q-learning (RNP, D2NN): a layer chooses among a few widths by the value that it expects of each.
+"""Decisions by Q-learning (RNP, D2NN): each layer chooses one of a few widths, by the value that it predicts for each.
 
-A width is the first so many channels. Values are learned from rewards, with no gradient to or from the features; the
-SPM's threshold is a price on width, so that calibration moves all layers together.
+A width is a share of the channels; the first channels of the layer are run. Values are learned from rewards, with no
+gradient to or from the features. The SPM's threshold is a price of width, so that thresholds can be calibrated as
+usual.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,37 +35,41 @@ from sanp.training.term import Contribution, Forward, stage_with_term
 
 @dataclass(frozen=True)
 class Choice(Gates):
-    """A layer's decisions, with what they came from."""
+    """The gates of a layer, and the choice that they came from."""
 
     values: Tensor
     """Q (N, widths), with its gradient"""
     action: Tensor
-    """the width taken in this forward (N,), explored or best"""
+    """(N,): the number of the width that was chosen, the best one or a random one"""
     width: Tensor
-    """the share of channels that it computes (N,)"""
+    """(N,): the share of channels that this width computes"""
 
 
 def first_channels(channels: int, widths: tuple[float, ...]) -> Tensor:
-    """0/1 for each width and channel: the first ``round(width C)`` channels, at least one. (widths, C)"""
+    """The gates (widths, C) of each width: 1 for the first ``round(width C)`` channels, at least one."""
     counts = [max(1, round(width * channels)) for width in widths]
     return torch.stack([(torch.arange(channels) < count).float() for count in counts])
 
 
 class BestWidth(Binarizer):
-    """1 for the width of highest score: a choice among widths instead of a decision for each channel."""
+    """Chooses the width of highest score, instead of a decision for each channel."""
 
     def decide(self, score: Tensor) -> Tensor:
-        """(N, widths), a single 1 in each row."""
+        """(N, widths): 1 for the chosen width of each sample, 0 for the others."""
         return top_k(score, 1)
 
     def margin(self, score: Tensor) -> Tensor:
-        """Between the best width and the next."""
+        """The distance between the two highest scores of each sample (N,)."""
         best = score.topk(2, dim=1).values
         return best[:, 0] - best[:, 1]
 
 
 class ChoosingSPM(SPM):
-    """Takes the width of highest value less its price; in training a random one for some of the samples."""
+    """An SPM that chooses the width of highest value minus price; in training a random one for some samples.
+
+    ``values`` predicts the value of each width. ``channels`` is the number of output channels of the layer, ``widths``
+    the shares of them to choose from. The price of a width is the threshold times the width.
+    """
 
     table: Tensor
     widths: Tensor
@@ -74,10 +79,10 @@ class ChoosingSPM(SPM):
         self.register_buffer("table", first_channels(channels, widths))
         self.register_buffer("widths", torch.tensor(widths))
         self.explore = 0.0
-        """ε: the share of samples that take a random width in training"""
+        """ε: the share of the samples for which training chooses a random width"""
 
     def forward(self, x: Tensor) -> Choice:  # (N, C_in, ...)
-        """The choice for each sample; the features that are kept are not scaled."""
+        """The choice for each sample; the features of open channels are not scaled."""
         values = self.saliency(x.detach())  # (N, widths)
         best = (values.detach() - self.threshold * self.widths).argmax(1)
         action = best
@@ -95,59 +100,69 @@ class ChoosingSPM(SPM):
 
 
 def q_values(choices: Mapping[str, Gates]) -> list[Choice]:
-    """The choices of a forward, in the order of the layers."""
+    """The choices among the gates of a forward, in the order of the layers."""
     return [choice for choice in choices.values() if isinstance(choice, Choice)]
 
 
 def taken(choice: Choice) -> Tensor:
-    """Q of the width that was taken (N,)."""
+    """Q of the width that was chosen (N,)."""
     return choice.values.gather(1, choice.action[:, None])[:, 0]
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One forward as Q-learning sees it: the choices, and what came of them for each sample."""
+    """One forward as an episode of Q-learning: the choices, and their result for each sample."""
 
     choices: list[Choice]
+    """of the layers, in order"""
     loss: Tensor
+    """(N,): the task's loss of each sample"""
     right: Tensor
+    """(N,): 1 for a sample that is classified correctly, else 0; exp(-loss) for other tasks"""
     kept: Tensor
-    """share of the dense FLOPs that the widths taken compute (N,)"""
+    """(N,): share of the dense FLOPs that the chosen widths compute"""
 
 
 Learn = Callable[[Episode, float], Tensor]
-"""An episode and the price of computation to the loss of the values."""
+"""Computes the loss of the predicted values from an episode and the price of computation."""
 
 
 class ValueTerm:
-    """The loss of the values, at a price of computation that follows the budget."""
+    """Adds the loss of the predicted values to the task's loss, at a price of computation that follows the budget.
+
+    ``learn`` computes that loss; the level of ``price`` is the price.
+    """
 
     def __init__(self, gated: GatedNetwork, task: Task, learn: Learn, price: IntegralController) -> None:
         self.gated, self.task, self.learn, self.price = gated, task, learn, price
 
     def contribute(self, forward: Forward) -> Contribution:
-        """What Q-learning makes of the forward as an episode."""
+        """The loss of the values in this forward; the price is set for the next one."""
         target = self.price.target
         loss = self.learn(_episode(self.gated, self.task, forward), self.price.level)
         self.price.update(mean_kept(self.gated.cost, decisions_of(forward.gates)))
         return Contribution(loss, self.price.running_kept, target, self.price.level)
 
     def state(self) -> dict[str, float | None]:
-        """What a checkpoint keeps."""
+        """The state that a checkpoint keeps."""
         return self.price.state()
 
     def restore(self, state: dict[str, float | None]) -> None:
-        """Goes on where the state was taken."""
+        """Restores a state that :meth:`state` returned."""
         self.price.restore(state)
 
 
 def choice_stage(gated: GatedNetwork, task: Task, kept: float, learn: Learn, *, explore: float, lr: float) -> Stage:
-    """The network by its task's loss, the values by Q-learning, from the same ε-greedy forward; ε falls to 0.05."""
+    """A stage that trains the network with the task's loss and the values by Q-learning, from the same forward.
+
+    ``kept`` is the budget as a share of the dense FLOPs. ``learn`` computes the loss of the values. ``explore`` is ε at
+    the start, which falls to 0.05. ``lr`` is the learning rate of the values.
+    """
     epochs = epochs_in_parts(task, 1)[0]
     steps = max(1, epochs * steps_in(task.loader))
     follow = BudgetController(kept, task.controller)
     price = IntegralController(follow, steps, gain=0.2, start=0.0, lowest=0.0, highest=10.0)
-    values = list(dict.fromkeys(gated.spm_parameters()))  # a shared part stands in every layer
+    values = list(dict.fromkeys(gated.spm_parameters()))  # parts that layers share are listed repeatedly
     optimizers = [
         tuned(sgd(gated.backbone_parameters(), task.config.lr, task.config), schedule(task.config)),
         tuned(torch.optim.AdamW(values, lr=lr, weight_decay=0.0), flat(task.config.rise)),
@@ -165,7 +180,10 @@ def choice_stage(gated: GatedNetwork, task: Task, kept: float, learn: Learn, *, 
 
 
 def check_widths(cost: CostModel, kept: float, widths: tuple[float, ...], method: str) -> None:
-    """An error for a budget below the cost of the first width everywhere."""
+    """Raises an error if the first of ``widths`` in every layer already exceeds the budget ``kept``.
+
+    ``method`` is the method's name.
+    """
     decisions = {name: first_channels(layer.out_channels, widths[:1]) for name, layer in cost.gates.items()}
     check_reach(mean_kept(cost, decisions), kept, method)
 
@@ -178,14 +196,14 @@ def _episode(gated: GatedNetwork, task: Task, forward: Forward) -> Episode:
         if task.loss is None:
             loss = F.cross_entropy(output.float(), y, reduction="none")
             right = (output.argmax(1) == y).float()
-        else:  # a task of another kind: one number for the batch
+        else:  # a task with a loss of its own, which is one number for the batch
             loss = task.task_loss(output, y).expand(len(kept))
             right = torch.exp(-loss)
     return Episode(q_values(forward.gates), loss, right, kept)
 
 
 def set_exploring(gated: GatedNetwork, share: float) -> None:
-    """Sets ε in every layer."""
+    """Sets ε, the share of the samples that take a random width, in every layer."""
     for layer in gated.layers.values():
         if isinstance(layer.spm, ChoosingSPM):
             layer.spm.explore = share
@@ -193,7 +211,7 @@ def set_exploring(gated: GatedNetwork, share: float) -> None:
 
 @contextmanager
 def exploring_ends(gated: GatedNetwork) -> Iterator[None]:
-    """No more exploring afterwards."""
+    """Sets ε to 0 afterwards."""
     try:
         yield
     finally:
@@ -201,7 +219,7 @@ def exploring_ends(gated: GatedNetwork) -> Iterator[None]:
 
 
 class ChoiceConfig(Protocol):
-    """The settings that Q-learning takes of a method's own."""
+    """The settings that every method with Q-learning has."""
 
     @property
     def explore(self) -> float:
@@ -210,29 +228,29 @@ class ChoiceConfig(Protocol):
 
     @property
     def lr(self) -> float:
-        """Learning rate of the values."""
+        """The learning rate of the values."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoosingMethod(GatingMethod):
-    """What methods that choose among widths share; one says what its layers' values are, and how they learn."""
+    """Base of the methods that choose among widths; each says how values are predicted and how they learn."""
 
     widths: tuple[float, ...]
-    """shares of the channels of a layer, the narrowest first"""
+    """shares of the channels of a layer to choose from, in ascending order"""
     config: ChoiceConfig
 
     def learn(self, episode: Episode, price: float) -> Tensor:
-        """The loss of the values of one episode."""
+        """The loss of the predicted values in one episode; ``price`` is the price of computation."""
         raise NotImplementedError
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """The narrowest choice everywhere must not cost more than the budget."""
+        """An error if the smallest width in every layer already exceeds the budget."""
         cost = planned_cost(net, task.example())
         check_widths(cost, kept_for(task.budget, cost), self.widths, self.name)
 
     def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
-        """All epochs jointly, the price following the budget; then the calibration."""
+        """Trains network and values for all epochs, while the price follows the budget; then calibrates."""
         kept = gated.kept_for(task.budget)
         check_widths(gated.cost, kept, self.widths, self.name)
         yield choice_stage(gated, task, kept, self.learn, explore=self.config.explore, lr=self.config.lr)

@@ -1,4 +1,4 @@
-"""Training of a network without gates, as the static methods need it: the same loss, optimizer and epochs as SANP's."""
+"""Training of networks without gates, for the static methods, with the loss, optimizer and epochs of SANP."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from sanp.training.term import Penalty, PenaltyTerm, stage_with_term
 
 
 def epochs_in_parts(task: Task, *parts: float) -> list[int]:
-    """SANP's epochs (warm-up and joint) divided in these proportions: never one more or less in all."""
+    """The epochs of SANP's warm-up and joint stage together, divided in the proportions ``parts``."""
     total = task.config.warmup_epochs + task.config.joint_epochs
     ends = [round(total * sum(parts[: number + 1]) / sum(parts)) for number in range(len(parts))]
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
@@ -31,9 +31,10 @@ def plain_stage(
     also_train: tuple[Tuned, ...] = (),
     only: list[nn.Parameter] | None = None,
 ) -> Stage:
-    """A stage without gates: the task's loss with the teacher's, and a penalty.
+    """A stage that trains ``net`` with the task's loss, distillation and a penalty.
 
-    SGD trains all parameters, or ``only`` some; ``also_train`` are further optimizers.
+    ``name`` is the stage's name. ``before_step`` is called before each step with the share of the steps that is done.
+    SGD trains all parameters, or those in ``only``; ``also_train`` are further optimizers.
     """
     parameters = list(net.parameters()) if only is None else only
     optimizers = [tuned(sgd(parameters, task.config.lr, task.config), schedule(task.config)), *also_train]
@@ -42,7 +43,7 @@ def plain_stage(
 
 
 def kept_of(task: Task, dense_flops: int) -> float:
-    """The share of the dense FLOPs that the budget leaves."""
+    """The budget of the task as a share of ``dense_flops``; an error if it is more than all."""
     kept = parse_budget(task.budget).kept_of(dense_flops)
     if kept > 1:
         raise SanpError(f"a budget of {task.budget} is more than the dense network's FLOPs: nothing to prune")
@@ -50,7 +51,10 @@ def kept_of(task: Task, dense_flops: int) -> float:
 
 
 def check_reach(least: float, kept: float, method: str) -> None:
-    """An error, before anything is trained, for a budget below the least that a method can come to."""
+    """Raises an error if the budget ``kept`` is below ``least``, the smallest share of the FLOPs a method can reach.
+
+    ``method`` is the method's name.
+    """
     if kept < least:
         raise SanpError(
             f"a budget of {kept:.1%} of the dense FLOPs is below the {least:.1%} that {method} can come to on this "
@@ -59,7 +63,11 @@ def check_reach(least: float, kept: float, method: str) -> None:
 
 
 def total_lr(config: FitConfig, epochs: int, steps: int, weight: Callable[[float], float] = lambda _: 1.0) -> float:
-    """Σ weight · lr over the steps of a stage, momentum's echo included: how far such a gradient moves a parameter."""
+    """Σ weight · lr over the steps of a stage, times 1 / (1 - momentum): how far a gradient of 1 moves a parameter.
+
+    ``steps`` is the number of steps of an epoch. ``weight`` gives the weight of the gradient when a share of the steps
+    is done.
+    """
     course = schedule(config)
     count = max(1, epochs * steps)
     total = sum(weight(step / count) * course(step / count, step // max(1, steps)) for step in range(count))

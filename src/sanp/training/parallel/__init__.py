@@ -1,1 +1,1 @@
-"""One training step by several processes, each on its slice of the batch."""
+"""Training steps shared by several processes, each of which runs its slice of the batch."""

@@ -1,6 +1,6 @@
-"""One training step by several processes, each on its slice of the batch: PyTorch's DistributedDataParallel.
+"""Shares a training step between processes by PyTorch's DistributedDataParallel; each runs its slice of the batch.
 
-The step's loss is what is wrapped, not the network: a method's loss may run the network as often as it likes.
+It wraps the loss of a step and not the network, so that the loss may run the network as often as it likes.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def part_of(loader: "Loader") -> "Loader":
-    """This process's part of every batch, of a loader that can be divided; any other is taken to be a part already."""
+    """A loader of this process's slice of every batch, if ``loader`` can be divided.
+
+    Any other loader is taken to give such slices already.
+    """
     if distributed.world() == 1 or not hasattr(loader, "part"):
         return loader
     part: Loader = loader.part(distributed.rank(), distributed.world())
@@ -27,11 +30,14 @@ def part_of(loader: "Loader") -> "Loader":
 
 
 def over_ranks(step_loss: "StepLoss", net: nn.Module, others: list[nn.Parameter]) -> "StepLoss":
-    """The same loss, but of the batch of all ranks, its gradients averaged over them; ``others`` are not the net's."""
+    """The same step loss, but for the batch of all processes: gradients are averaged over them.
+
+    ``others`` are trained parameters that are not in ``net``. With one process, this is ``step_loss`` itself.
+    """
     if distributed.world() == 1:
         return step_loss
     step = _Step(step_loss, net, others)
-    wrapped = DistributedDataParallel(step, find_unused_parameters=True)  # which it uses is the method's affair
+    wrapped = DistributedDataParallel(step, find_unused_parameters=True)  # a method need not use all
 
     def shared(x: Tensor, y: Any, progress: float) -> "Outcome":
         own = _own_slice(len(x))
@@ -46,32 +52,35 @@ def over_ranks(step_loss: "StepLoss", net: nn.Module, others: list[nn.Parameter]
 
 
 class _Step(nn.Module):
-    """A step's loss as a module; what else the step found lies in ``outcome``."""
+    """The loss of a step as a module, which DistributedDataParallel can wrap; ``outcome`` holds all its results."""
 
     def __init__(self, step_loss: "StepLoss", net: nn.Module, others: list[nn.Parameter]) -> None:
         super().__init__()
         self.net = net
         self.others = nn.ParameterList(others)
-        self.never = nn.Parameter(torch.zeros(()))  # PyTorch writes a warning if it finds no unused parameter
+        self.never = nn.Parameter(torch.zeros(()))  # PyTorch warns if it finds no unused parameter
         self.outcome: Outcome | None = None
         self._step_loss = step_loss
 
     def forward(self, x: Tensor, y: Any, progress: float) -> Tensor:
-        """The loss."""
+        """The loss of this process's slice."""
         self.outcome = self._step_loss(x, y, progress)
         return self.outcome.loss
 
 
 def _own_slice(count: int) -> BatchSlice:
     counts = distributed.counts(count)
-    if min(counts) < 2:  # an SPM takes one image's statistics from those it has seen, and would wait for the others
+    if min(counts) < 2:  # with one image an SPM uses running statistics, and the others would wait for its sums
         raise SanpError(f"a batch gives the processes {counts} images: make batch_size at least {2 * len(counts)}")
     start = sum(counts[: distributed.rank()])
     return BatchSlice(start, start + count, sum(counts))
 
 
 def _averaged(outcome: "Outcome", loss: Tensor, own: BatchSlice) -> "Outcome":
-    """What to show as means over the whole batch; the loss scaled so that the mean of gradients is the batch's."""
+    """The outcome with its numbers averaged over the whole batch.
+
+    The loss is scaled so that the mean of all processes' gradients is the gradient of the whole batch.
+    """
     ours = (loss.item(), outcome.shown, outcome.correct, outcome.kept)
     means = distributed.weighted_mean([value or 0.0 for value in ours], own.share)
     value, shown, correct, kept = (None if mine is None else mean for mine, mean in zip(ours, means, strict=True))

@@ -1,7 +1,7 @@
-"""A forward on part of a batch that comes out as it would on the whole: statistics over all ranks, common dropout.
+"""Makes the forward of a batch slice equal to that of the whole batch: common batch norm statistics and dropout.
 
-PyTorch's SyncBatchNorm has no CPU kernel and replaces modules. Here the calls themselves are seen, so that functional
-batch norms, those inside SPMs and those of a stranger's network are all the same.
+PyTorch's SyncBatchNorm has no CPU kernel, and replaces modules. Here the function calls themselves are intercepted, so
+that it works for batch norms of any module, in SPMs and called as functions.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ _DROPOUTS = frozenset(
 
 
 class SharedBatch(TorchFunctionMode):
-    """Makes batch norms and dropouts inside work on the batch of all ranks."""
+    """Inside, batch norms and dropouts work on the batch of all processes."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -47,7 +47,10 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """Batch norm in training with the mean and the variance of all ranks' samples, in float32 or better."""
+    """Batch norm in training, with the mean and the variance over the samples of all processes.
+
+    The arguments are those of ``torch.nn.functional.batch_norm``. It computes in float32 or float64.
+    """
     x = input if input.dtype == torch.float64 else input.float()
     over = [0, *range(2, x.dim())]
     shape = (1, -1, *(1,) * (x.dim() - 2))
@@ -56,7 +59,7 @@ def batch_norm(
     count = totals[-1].detach()
     mean = totals[:-1] / count  # (C,)
     centred = x - mean.view(shape)
-    # From the squares of what is left, not from mean(x²) - mean(x)², which cancels.
+    # The mean of squared differences; mean(x²) - mean(x)² would lose digits.
     var = sum_over_ranks(centred.square().sum(over)) / count  # (C,)
     with torch.no_grad():
         if running_mean is not None:
@@ -71,7 +74,7 @@ def batch_norm(
 
 
 def _dropout(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Drops for the whole batch and gives this rank's slice, so that all ranks draw the same numbers."""
+    """Applies dropout to the whole batch and returns this process's slice, so that all draw the same numbers."""
     x: Tensor = args[0] if args else kwargs["input"]
     own = own_slice()
     here = None if own is None or x.dim() == 0 else own.of(len(x))

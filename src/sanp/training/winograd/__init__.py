@@ -1,6 +1,6 @@
-"""Float32 training without wide vectors: stride-1 3x3 convolutions by Winograd's F(4x4, 3x3), with both gradients.
+"""Faster float32 training: 3x3 convolutions of stride 1, and their gradients, by Winograd's F(4x4, 3x3) with AVX2.
 
-It applies where a processor has AVX2 and neither AVX-512 nor bf16; what it saves there is in results/training.jsonl.
+It is used on processors with AVX2 but without AVX-512 and bf16; results/training.jsonl has the time that it saves.
 """
 
 import functools
@@ -20,17 +20,17 @@ _PANEL = 16
 
 @functools.cache
 def pays() -> bool:
-    """Whether this processor is of the kind that it was measured on, and the library was built."""
+    """Whether this processor is of the kind that it is faster on, and the native library can be used."""
     return torch.backends.cpu.get_cpu_capability() == "AVX2" and usable()
 
 
 class Winograd(TorchFunctionMode):
-    """Inside, every convolution that Winograd's algorithm serves is computed by it; all others are torch's."""
+    """Inside, convolutions are computed by Winograd's algorithm where it can be used, all others by torch."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Called by torch for each of its functions."""
+        """Torch calls this in place of each of its functions."""
         if func is torch.conv2d:
             served = _served(*args, **(kwargs or {}))
             if served is not None:
@@ -49,7 +49,7 @@ def _served(
     dilation: Any = 1,
     groups: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor | None, int] | None:
-    """The operands of a convolution that is worth it, or None."""
+    """Input, weight, bias and padding of a convolution for which Winograd's algorithm pays; None for all others."""
     plain = groups == 1 and _both(stride) == 1 and _both(dilation) == 1 and _both(padding) in (0, 1, 2)
     if not plain or weight.dim() != 4 or weight.shape[2:] != (3, 3) or input.dim() != 4:
         return None
@@ -61,13 +61,13 @@ def _served(
         return None
     sides = [side + 2 * _both(padding) - 2 for side in input.shape[2:]]
     tiled = [(side + _TILE - 1) // _TILE * _TILE for side in sides]
-    if min(sides) < 1 or 2 * sides[0] * sides[1] < tiled[0] * tiled[1]:  # most of the tiles would lie outside
+    if min(sides) < 1 or 2 * sides[0] * sides[1] < tiled[0] * tiled[1]:  # the tiles would be half empty
         return None
     return input, weight, bias, _both(padding)
 
 
 def _both(value: Any) -> int:
-    """A number given once or for both sides; -1 if the sides differ or it is a word."""
+    """A number that was given once or for both dimensions; -1 if the two differ or it is text."""
     if isinstance(value, int):
         return value
     pair = (-1,) if isinstance(value, str) else tuple(value)
@@ -89,7 +89,7 @@ class _Convolution(torch.autograd.Function):
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         of_x, of_weight = ctx.needs_input_grad[:2]
         return (
-            # dx is dy convolved with the kernels turned by 180 degrees, their channels exchanged.
+            # dx is dy convolved with the kernels rotated by 180 degrees, input and output channels exchanged.
             convolve(gradient, weight, 2 - ctx.padding, turned=True) if of_x else None,
             kernel_gradient(x, gradient, ctx.padding).contiguous(memory_format=_layout(weight)) if of_weight else None,
             None,

@@ -1,4 +1,4 @@
-"""The native part: found beside this file, called through a plain C interface on channels-last float32 maps."""
+"""Loads the native library beside this file, and calls its C functions on channels-last float32 maps."""
 
 import ctypes
 import functools
@@ -13,7 +13,7 @@ from sanp.core.errors import SanpError
 
 @functools.cache
 def _load() -> ctypes.CDLL | None:
-    """The library; None where the package was installed without a compiler."""
+    """The library; None if the package was installed without a compiler."""
     for path in sorted(Path(__file__).parent.glob("_training*.so")):
         try:
             library = ctypes.CDLL(str(path))
@@ -26,13 +26,16 @@ def _load() -> ctypes.CDLL | None:
 
 
 def usable() -> bool:
-    """Whether the library is there and the processor has what it was compiled for."""
+    """Whether the library exists and the processor has the instructions that it was compiled for."""
     library = _load()
     return library is not None and bool(library.sanp_winograd_usable())
 
 
 def convolve(x: Tensor, weight: Tensor, padding: int, *, turned: bool = False) -> Tensor:
-    """x convolved with the kernels; turned: with each turned by 180 degrees and its channels exchanged."""
+    """The convolution of ``x`` with the 3x3 kernels ``weight``, stride 1.
+
+    ``turned`` rotates the kernels by 180 degrees and exchanges their input and output channels.
+    """
     samples, _, height, width = x.shape
     strides = weight.stride()
     if turned:
@@ -56,7 +59,10 @@ def convolve(x: Tensor, weight: Tensor, padding: int, *, turned: bool = False) -
 
 
 def kernel_gradient(x: Tensor, gradient: Tensor, padding: int) -> Tensor:
-    """The gradient of the kernels (out, in, 3, 3) from the input and the gradient of the output."""
+    """The gradient of the kernels (out, in, 3, 3).
+
+    ``x`` is the input of the convolution, ``gradient`` the gradient of its output, ``padding`` its padding.
+    """
     found = torch.empty(gradient.shape[1], x.shape[1], 3, 3)
     threads = torch.get_num_threads()
     _check(
