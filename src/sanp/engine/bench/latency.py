@@ -3,12 +3,14 @@
 import copy
 import statistics
 import time
+import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from sanp.core.checks import check_kind
+from sanp.core.errors import SlowWarning
 from sanp.engine.compiling import compile
 from sanp.gating.amount import LatencyTable
 from sanp.gating.network import GatedNetwork
@@ -59,7 +61,9 @@ def seconds_per_image(networks: Sequence[nn.Module], images: Tensor, *, rounds: 
     None where the engine cannot run the whole network natively. Times are the processor's, which on one thread is what
     the clock shows on an idle machine. Calls take the images in turn, for gates may decide differently on each.
     """
-    engines = [compile(network, images[:1], threads=1) for network in networks]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SlowWarning)  # the result says it
+        engines = [compile(network, images[:1], threads=1) for network in networks]
     native = [number for number, engine in enumerate(engines) if engine.plan.native]
     taken: dict[int, list[float]] = {number: [] for number in native}
     with torch.no_grad():
