@@ -53,7 +53,7 @@ class ProgressLog:
         # Not in place: if the process were killed between emptying and filling the file, all lines would be lost.
         write_atomically(self.path, lambda path: Path(path).write_text("".join(kept), encoding="utf-8"))
         if is_installed("tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter  # an extra
+            from torch.utils.tensorboard import SummaryWriter  # an optional package
 
             self._board = SummaryWriter(str(self._folder / "tensorboard"))
 

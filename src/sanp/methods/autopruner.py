@@ -152,7 +152,7 @@ def rate_penalty(scales: Iterable[Tensor], target: float, strength: float) -> Te
 
 @dataclass(frozen=True, kw_only=True)
 class AutoPruner:
-    """The method."""
+    """AutoPruner as a pruning method."""
 
     name: str = "autopruner"
     layer_adaptive: bool = False

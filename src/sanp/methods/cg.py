@@ -77,7 +77,7 @@ class HeldThresholds:
 
 @dataclass(frozen=True, kw_only=True)
 class CG:
-    """The method."""
+    """Channel Gating as a pruning method."""
 
     name: str = "cg"
     layer_adaptive: bool = False

@@ -79,7 +79,7 @@ def episode_reward(right: Tensor, kept: Tensor, price: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class D2NN(ChoosingMethod):
-    """The method."""
+    """D2NN as a pruning method."""
 
     name: str = "d2nn"
     layer_adaptive: bool = True

@@ -94,7 +94,7 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
 
 @dataclass(frozen=True, kw_only=True)
 class FBS(GatingMethod):
-    """The method."""
+    """FBS as a pruning method."""
 
     name: str = "fbs"
     layer_adaptive: bool = False

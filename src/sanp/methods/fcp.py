@@ -58,7 +58,7 @@ class Clustered:
 
 @dataclass(frozen=True, kw_only=True)
 class FCP:
-    """The method."""
+    """Filter clustering as a pruning method."""
 
     name: str = "fcp"
     layer_adaptive: bool = True

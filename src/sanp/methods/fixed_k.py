@@ -29,7 +29,7 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedK(GatingMethod):
-    """The method; it has no settings of its own."""
+    """FIXED K as a pruning method; it has no settings of its own."""
 
     name: str = "fixed_k"
     layer_adaptive: bool = False

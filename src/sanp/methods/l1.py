@@ -17,7 +17,7 @@ from sanp.training.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class L1:
-    """The method; it has no settings of its own."""
+    """L1-norm filter pruning as a pruning method; it has no settings of its own."""
 
     name: str = "l1"
     layer_adaptive: bool = False

@@ -52,7 +52,7 @@ class NSConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class NS:
-    """The method."""
+    """Network Slimming as a pruning method."""
 
     name: str = "ns"
     layer_adaptive: bool = True

@@ -101,7 +101,7 @@ def q_targets(values: list[Tensor], rewards: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class RNP(ChoosingMethod):
-    """The method."""
+    """RNP as a pruning method."""
 
     name: str = "rnp"
     layer_adaptive: bool = True

@@ -9,7 +9,7 @@ from sanp.spm.module import build_spm
 
 @dataclass(frozen=True, kw_only=True)
 class SANP(GatingMethod):
-    """The method. It has no section of its own: the sections spm, objective, controller and fit are its settings."""
+    """SANP as a pruning method; its settings are those in the sections spm, objective, controller and fit."""
 
     name: str = "sanp"
     layer_adaptive: bool = True

@@ -41,7 +41,7 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
 
 @dataclass(frozen=True, kw_only=True)
 class Static(GatingMethod):
-    """The method; it has no settings of its own."""
+    """STATIC as a pruning method; it has no settings of its own."""
 
     name: str = "static"
     layer_adaptive: bool = True

@@ -121,7 +121,7 @@ def _where_not_zero(weight: Tensor) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Weight:
-    """The method."""
+    """Weight pruning as a method."""
 
     name: str = "weight"
     layer_adaptive: bool = True
