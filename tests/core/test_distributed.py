@@ -1,4 +1,4 @@
-"""Several processes on loopback: what they come to is what one comes to, whoever is slow, dies or is asked to stop."""
+"""Several processes on loopback give the result of one process, also if one is slow, dies or is asked to stop."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scenario", ["slow", "worker dies", "first dies", "asked"])
-def test_ranks_agree_and_come_to_what_one_process_comes_to(seen: dict[str, Any], scenario: str) -> None:
+def test_ranks_agree_and_give_the_result_of_one_process(seen: dict[str, Any], scenario: str) -> None:
     kept, flops, last = json.loads(seen["one"][0])
     ranks = [json.loads(said) for said in seen[scenario]["then"]]
     assert all(rank == ranks[0] for rank in ranks)  # the same network, λ and loss on all of them
@@ -73,7 +73,7 @@ def sanp(starter: list[str], *arguments: str, **environment: str) -> subprocess.
     return subprocess.run(program, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_torchrun_comes_to_what_one_process_comes_to_also_after_a_death(tmp_path: Path) -> None:
+def test_torchrun_gives_the_result_of_one_process_also_after_a_death(tmp_path: Path) -> None:
     one, two, dies = (str(tmp_path / name) for name in ("one", "two", "dies"))
     alone, together = sanp([], *TRAIN, "--out", one), sanp(TORCHRUN, *TRAIN, "--out", two)
     assert (alone.returncode, together.returncode) == (0, 0), together.stderr[-2000:]
@@ -112,7 +112,7 @@ def test_alone_the_shared_batch_norm_is_pytorch_s(shape: tuple[int, ...]) -> Non
         assert torch.allclose(own, theirs, rtol=1e-8, atol=1e-10)  # type: ignore[arg-type]
 
 
-def test_rows_of_a_shared_draw_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_slice_draws_what_the_whole_batch_draws_there(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(8, 4, 3, 3).contiguous(memory_format=torch.channels_last)
     parts = (BatchSlice(0, 3, 8), BatchSlice(3, 8, 8))
 
@@ -123,16 +123,16 @@ def test_rows_of_a_shared_draw_are_those_of_the_whole(monkeypatch: pytest.Monkey
             torch.nn.Dropout2d(0.5, inplace=True)(part.clone()),
             F.alpha_dropout(part, 0.5, training=True),
             draw(torch.randn, (len(part), 5)),
-            draw(torch.randn, (2 * len(part), 5)),  # two rows a sample
+            draw(torch.randn, (2 * len(part), 5)),  # two entries for each sample
         )
 
     whole = drawn(x)
     for part in parts:
         with using_slice(part), SharedBatch():
             own = drawn(x[part.start : part.stop])
-        for mine, all_rows in zip(own, whole, strict=True):
-            each = len(all_rows) // 8
-            assert torch.equal(mine, all_rows[each * part.start : each * part.stop])
+        for mine, all_samples in zip(own, whole, strict=True):
+            each = len(all_samples) // 8
+            assert torch.equal(mine, all_samples[each * part.start : each * part.stop])
 
 
 def test_alone_nothing_is_sent() -> None:

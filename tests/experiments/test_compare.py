@@ -83,10 +83,14 @@ def test_the_files_ending_names_the_format(tmp_path: Path) -> None:
         write_table(ROWS, tmp_path / "table.doc")
 
 
-def test_one_dense_network_for_all_rows_and_finished_ones_are_left_alone(tiny: None, tmp_path: Path) -> None:
+def test_all_rows_start_from_one_dense_network(tiny: None, tmp_path: Path) -> None:
     plan = make_plan({**SETTINGS, "methods": ["l1", "fbs"]}, tmp_path)
     assert [job.folder.name for job in plan.dense] == ["dense-tiny-digits"]
     assert [job.folder.name for job in plan.rows] == ["tiny-digits-l1-50", "tiny-digits-fbs-50"]
+
+
+def test_a_comparison_trains_what_is_not_finished_and_writes_the_table(tiny: None, tmp_path: Path) -> None:
+    plan = make_plan({**SETTINGS, "methods": ["l1", "fbs"]}, tmp_path)
     told: list[str] = []
     rows = compare(plan, tmp_path, tell=told.append)
     assert [row.method for row in rows] == ["dense", "l1", "fbs"]
@@ -100,16 +104,23 @@ def test_one_dense_network_for_all_rows_and_finished_ones_are_left_alone(tiny: N
     assert told[2:] == ["tiny-digits-fbs-50: begun", "tiny-digits-fbs-50: finished"]
     kept = [path for path, time in written.items() if path.stat().st_mtime_ns == time]
     assert len(kept) == 2
+
+
+def test_a_comparison_in_a_folder_with_other_settings_is_refused(tiny: None, tmp_path: Path) -> None:
+    compare(make_plan({**SETTINGS, "methods": ["l1"]}, tmp_path), tmp_path)
     with pytest.raises(SanpError, match="other settings"):
         compare(make_plan({**SETTINGS, "batch_size": 16, "methods": ["l1"]}, tmp_path), tmp_path)
 
 
-def test_rows_have_settings_of_their_own_but_the_same_epochs(tiny: None, tmp_path: Path) -> None:
+def test_rows_have_settings_of_their_own(tiny: None, tmp_path: Path) -> None:
     rows = [{"method": "ns", "budget": "60%"}, {"method": "ns", "budget": "60%", "seed": 1}]
     plan = make_plan({**SETTINGS, "methods": ["sanp"], "row": rows}, tmp_path)
     assert [job.recipe.budget for job in plan.rows] == ["50%", "60%", "60%"]
     assert [job.folder.name for job in plan.dense] == ["dense-tiny-digits", "dense-tiny-digits-seed1"]
     assert plan.rows[2].recipe.pretrained == str(tmp_path / "dense-tiny-digits-seed1" / "model.safetensors")
+
+
+def test_rows_from_one_dense_network_must_have_the_same_epochs(tiny: None, tmp_path: Path) -> None:
     longer = [{"method": "ns", "fit": {"joint_epochs": 5}}]
     with pytest.raises(SanpError, match="sanp trains for 2 epochs and ns for 6"):
         make_plan({**SETTINGS, "methods": ["sanp"], "row": longer}, tmp_path)

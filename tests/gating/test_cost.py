@@ -1,4 +1,4 @@
-"""Costs worked out by hand: positions x (live inputs x taps + 1) x live outputs, layer by layer."""
+"""FLOPs worked out by hand: positions x (live inputs x taps + 1) x live outputs, layer by layer."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import sanp
-from sanp.gating.cost import dense_flops
+from sanp.gating.cost import CostModel, dense_flops
 from sanp.gating.count import ungated_cost
 
 
@@ -133,22 +133,30 @@ def test_linear_layers_are_counted_apart_with_their_sparse_inputs() -> None:
     assert float(gated.cost.linear_per_layer(gates(a=[0, 1, 0, 0]))["fc"]) == (16 + 1) * 10
 
 
-def test_the_floor_is_one_open_channel_everywhere_and_no_decisions_are_all_of_them() -> None:
+def cost_of_a_chain() -> CostModel:
     net = Blocks(lambda n, x: n.b(n.a(x)), a=conv(3, 4), b=conv(4, 6))
-    cost = sanp.gate(net, torch.randn(1, 3, 4, 4)).cost
-    assert cost.floor_flops == 16 * 4 * 1 + 16 * 2 * 1
+    return sanp.gate(net, torch.randn(1, 3, 4, 4)).cost
+
+
+def test_the_floor_is_one_open_channel_in_each_gated_layer() -> None:
+    assert cost_of_a_chain().floor_flops == 16 * 4 * 1 + 16 * 2 * 1
+
+
+def test_without_decisions_all_channels_are_counted() -> None:
+    cost = cost_of_a_chain()
     assert float(cost.per_sample({})) == cost.dense_flops == 16 * 4 * 4 + 16 * 5 * 6
 
 
-def test_a_layer_that_did_not_run_costs_nothing_and_one_that_ran_too_often_is_an_error() -> None:
-    net = Blocks(lambda n, x: n.b(n.a(x)), a=conv(3, 4), b=conv(4, 6))
-    cost = sanp.gate(net, torch.randn(1, 3, 4, 4)).cost
-    assert float(cost.per_sample(gates(a=[1, 1, 0, 0]))) == 16 * 4 * 2
+def test_a_layer_that_did_not_run_has_no_flops() -> None:
+    assert float(cost_of_a_chain().per_sample(gates(a=[1, 1, 0, 0]))) == 16 * 4 * 2
+
+
+def test_decisions_of_a_layer_that_ran_too_often_are_an_error() -> None:
     with pytest.raises(sanp.SanpError, match=r"'b.0:2'"):
-        cost.per_sample({"b.0:2": torch.ones(1, 6)})
+        cost_of_a_chain().per_sample({"b.0:2": torch.ones(1, 6)})
 
 
-def test_every_sample_has_its_own_cost_and_soft_gates_have_a_gradient() -> None:
+def test_every_sample_has_its_own_flops_with_a_gradient_to_its_gates() -> None:
     net = Blocks(lambda n, x: n.b(n.a(x)), a=conv(3, 4), b=conv(4, 2))
     cost = sanp.gate(net, torch.randn(1, 3, 4, 4)).cost
     a = torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]], requires_grad=True)

@@ -1,4 +1,4 @@
-"""Any network: what strangers' networks do goes through the battery, and what cannot be gated says why."""
+"""Gating of networks of many styles: they pass the battery, and what cannot be gated has a reason."""
 
 import pickle
 from typing import Any
@@ -44,7 +44,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-def test_a_strangers_network_tells_the_truth(name: str) -> None:
+def test_a_network_of_any_style_tells_the_truth(name: str) -> None:
     make, example = STRANGERS[name]
     report = check_network(make, example, checks=CHECKS)
     assert report.skipped == DENSE.get(name, {})
@@ -97,19 +97,29 @@ def test_batch_norms_that_cannot_move_leave_their_input_dense() -> None:
     assert gated.cost.topology.layer("b").inputs.tolist() == [0, 0, 0]
 
 
-def test_shortcuts_and_names_can_be_left_dense() -> None:
-    net = Net(
+def with_shortcut() -> Net:
+    return Net(
         lambda n, x: F.relu(n.short(y := n.stem(x)) + n.long(y)),
         stem=block(3, 4),
         short=conv(4, 8, 1),
         long=nn.Sequential(block(4, 8), block(8, 8)),
     )
-    assert gate(net, IMAGE, shortcuts=False).skipped == {"short": "shortcut convolution"}
-    assert gate(net, IMAGE, skip=["long.*"]).skipped == {f"long.{i}.0": "named in skip" for i in (0, 1)}
+
+
+def test_shortcuts_can_be_left_dense() -> None:
+    assert gate(with_shortcut(), IMAGE, shortcuts=False).skipped == {"short": "shortcut convolution"}
+
+
+def test_modules_named_in_skip_are_left_dense() -> None:
+    gated = gate(with_shortcut(), IMAGE, skip=["long.*"])
+    assert gated.skipped == {f"long.{i}.0": "named in skip" for i in (0, 1)}
+
+
+def test_a_skip_that_names_no_module_or_is_one_string_is_an_error() -> None:
     with pytest.raises(sanp.SanpError, match=r"unknown module to skip 'sort': did you mean short"):
-        gate(net, IMAGE, skip=["sort"])
+        gate(with_shortcut(), IMAGE, skip=["sort"])
     with pytest.raises(sanp.SanpError, match="is one string"):
-        gate(net, IMAGE, skip="long")
+        gate(with_shortcut(), IMAGE, skip="long")
 
 
 def test_convolutions_that_are_no_modules_are_left_dense_with_the_reason() -> None:
@@ -182,14 +192,23 @@ def test_a_network_made_for_batches_of_one_is_gated_as_it_is() -> None:
     assert list(gate(net, IMAGE).layers) == ["a.0"]
 
 
-def test_a_whole_gated_network_can_be_pickled_and_run_in_half_precision() -> None:
+def at_60_percent() -> tuple[sanp.GatedNetwork, Tensor]:
     make, example = STRANGERS["depthwise"]
     gated = gate(make(), example).eval()
     gated.set_budget("60%", torch.randn(16, 3, 8, 8))
-    expected = gated(example)
+    return gated, example
+
+
+def test_a_gated_network_can_be_pickled() -> None:
+    gated, example = at_60_percent()
     again = pickle.loads(pickle.dumps(gated))
-    assert torch.equal(again(example), expected)
-    half = again.half()
+    assert torch.equal(again(example), gated(example))
+
+
+def test_a_gated_network_runs_in_half_precision_with_its_spms_in_single() -> None:
+    gated, example = at_60_percent()
+    expected = gated(example)
+    half = gated.half()
     assert {parameter.dtype for parameter in half.spm_parameters()} == {torch.float32}
     assert torch.allclose(half(example.half()).float(), expected, atol=1e-2)
 

@@ -1,4 +1,4 @@
-"""The dial: thresholds that give a wanted mean cost on given images."""
+"""Calibration: thresholds with which a wanted share of the dense FLOPs is computed for given images."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_frames_in_the_batch_are_counted_one_by_one() -> None:
     assert mean_kept(gated, [torch.randn(4, 3, 3, 8, 8)]) == pytest.approx(1.0)
 
 
-def test_no_images_or_nothing_to_move_is_an_error() -> None:
+def test_no_images_or_no_gated_layer_is_an_error() -> None:
     with pytest.raises(sanp.SanpError, match="no images"):
         network().set_budget(0.5, [])
     dense = sanp.gate(nn.Sequential(conv(3, 4)), IMAGE, skip=["0"])

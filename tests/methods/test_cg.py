@@ -77,9 +77,9 @@ def test_a_budget_below_the_base_path_is_an_error_before_training() -> None:
         next(CG().stages(Residual(), task("20%")))
 
 
-@pytest.mark.parametrize("stranger", sorted(STRANGERS))
-def test_with_every_gate_on_a_strangers_network_is_what_it_was(stranger: str) -> None:
-    make, example = STRANGERS[stranger]
+@pytest.mark.parametrize("name", sorted(STRANGERS))
+def test_with_every_gate_on_a_network_of_any_style_is_what_it_was(name: str) -> None:
+    make, example = STRANGERS[name]
     if not isinstance(example, torch.Tensor):
         pytest.skip("a loader gives one tensor")
     torch.manual_seed(0)

@@ -127,7 +127,7 @@ def test_a_budget_out_of_reach_is_an_error_before_training(name: str) -> None:
             next(METHODS[name].stages(SmallNet(), task(impossible)))
 
 
-def test_the_columns_of_the_papers_table() -> None:
+def test_methods_adapt_to_layers_and_samples_as_the_papers_tables_say() -> None:
     adaptive = {name: (METHODS[name].layer_adaptive, METHODS[name].sample_adaptive) for name in METHODS}
     assert adaptive["sanp"] == (True, True)
     assert adaptive["fixed_k"] == adaptive["fbs"] == adaptive["cg"] == (False, True)

@@ -15,7 +15,7 @@ def test_the_saturating_sigmoid_at_points_worked_out_by_hand() -> None:
     assert torch.allclose(saturating_sigmoid(z), wanted, atol=1e-12)
 
 
-def test_a_hard_decision_is_s_above_zero_and_never_an_empty_row() -> None:
+def test_a_hard_decision_is_s_above_zero_and_opens_at_least_one_channel() -> None:
     s = torch.tensor([[-1.0, 0.0, 0.1], [-3.0, -0.5, -2.0]])
     assert torch.equal(hard_decision(s), torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
 

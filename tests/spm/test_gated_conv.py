@@ -1,4 +1,4 @@
-"""Eq. 4 by hand: s · b · BatchNorm(f * x), and what follows or waits for it."""
+"""Eq. 4 by hand: s · b · BatchNorm(f * x), depthwise convolutions that follow, and scales that are applied later."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Who hears what the SPMs decided: the listeners of that network, for its last forward, and nobody else."""
+"""Recording gates: a record gets those of the last forward of its own network, and no others."""
 
 import threading
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def test_a_record_holds_the_last_forward_in_order_of_execution() -> None:
     assert running() is None
 
 
-def test_another_network_or_a_forward_outside_is_not_heard() -> None:
+def test_another_network_or_a_forward_outside_is_not_recorded() -> None:
     first, second = gated(), gated()
     with sanp.record(first) as gates:
         second(IMAGE)
@@ -38,7 +38,14 @@ def test_another_network_or_a_forward_outside_is_not_heard() -> None:
     assert gates == {}
 
 
-def test_records_can_be_nested_and_every_thread_has_its_own() -> None:
+def test_records_can_be_nested() -> None:
+    network = gated()
+    with sanp.record(network) as outer, sanp.record(network) as inner:
+        network(IMAGE)
+    assert list(inner) == list(outer) == ["0.0", "1"]
+
+
+def test_every_thread_has_its_own_record() -> None:
     network = gated()
     heard: list[int] = []
 
@@ -48,9 +55,7 @@ def test_records_can_be_nested_and_every_thread_has_its_own() -> None:
         heard.append(len(mine))
 
     with sanp.record(network) as outer:
-        with sanp.record(network) as inner:
-            network(IMAGE)
-        assert list(inner) == list(outer) == ["0.0", "1"]
+        network(IMAGE)
         before = dict(outer)
         thread = threading.Thread(target=listen)
         thread.start()

@@ -12,7 +12,7 @@ def test_the_paper_s_weight_is_lambda0_times_the_gap() -> None:
     assert controller.update(0.35) == pytest.approx(0.0)
 
 
-def test_the_running_cost_is_a_running_mean() -> None:
+def test_the_weight_follows_a_running_mean_of_the_share_that_is_kept() -> None:
     controller = BudgetController(0.5, ControllerConfig(strength=1, lowest=-1, highest=1, memory=0.7, anneal=0.0))
     assert controller.update(1.0) == pytest.approx(0.5)
     assert controller.update(0.5) == pytest.approx(0.7 * 1.0 + 0.3 * 0.5 - 0.5)

@@ -102,9 +102,9 @@ def test_a_forward_that_counts_on_its_channels_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize("stranger", sorted(STRANGERS))
-def test_a_strangers_network_is_cut_soundly_or_left_whole(stranger: str) -> None:
-    make, example = STRANGERS[stranger]
+@pytest.mark.parametrize("name", sorted(STRANGERS))
+def test_a_network_of_any_style_is_cut_soundly_or_left_whole(name: str) -> None:
+    make, example = STRANGERS[name]
     net = make().eval()
     channel_groups = find_groups(net, example)
     groups = {
@@ -121,8 +121,8 @@ def test_a_strangers_network_is_cut_soundly_or_left_whole(stranger: str) -> None
 
 def test_common_networks_have_channels_to_cut() -> None:
     found = {}
-    for stranger in ("activations that keep zero", "squeeze and excitation", "several arguments", "one dimension"):
-        make, example = STRANGERS[stranger]
+    for name in ("activations that keep zero", "squeeze and excitation", "several arguments", "one dimension"):
+        make, example = STRANGERS[name]
         channel_groups = find_groups(make().eval(), example)
-        found[stranger] = any(bool(channel_groups.removable(path).any()) for path in channel_groups.convs)
+        found[name] = any(bool(channel_groups.removable(path).any()) for path in channel_groups.convs)
     assert all(found.values()), found

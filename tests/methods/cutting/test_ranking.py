@@ -55,7 +55,7 @@ def test_channels_that_an_addition_ties_can_be_left_out() -> None:
     assert list(removable_groups(channel_groups, added=False)) == ["inner"]
 
 
-def test_the_level_is_the_one_whose_cost_is_nearest() -> None:
+def test_the_level_is_the_one_whose_value_is_nearest() -> None:
     assert find_level(lambda level: 1 - level, 0.35, 0.0, 1.0) == pytest.approx(0.65, abs=1e-3)
     steps = find_level(lambda level: round(4 * (1 - level)) / 4, 0.3, 0.0, 1.0)
     assert round(4 * (1 - steps)) / 4 == 0.25

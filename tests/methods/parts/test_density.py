@@ -46,7 +46,7 @@ def test_a_density_costs_its_square_in_a_chain() -> None:
 
 
 @pytest.mark.parametrize("method", [FixedK(), FBS()])
-def test_the_dial_sets_the_density(method: GatingMethod) -> None:
+def test_calibration_sets_the_density(method: GatingMethod) -> None:
     gated = method.gate(SmallNet(), torch.zeros(1, 3, 8, 8), spm=SPMConfig())
     images = torch.randn(20, 3, 8, 8)
     for share, kept in ((0.3, 8), (0.8, 14), (0.1, 4), (1.0, 16)):

@@ -59,7 +59,7 @@ def test_a_process_explores_as_the_whole_batch_would() -> None:
     assert 0 < int(wanted[25:].sum()) < 15  # both widths are among them
 
 
-def test_the_dial_opens_layers_one_by_one_where_each_changes_as_a_whole() -> None:
+def test_calibration_opens_layers_one_by_one_where_each_changes_as_a_whole() -> None:
     gated = D2NN().gate(SmallNet(), torch.zeros(1, 3, 8, 8), spm=SPMConfig())
     for layer, worth in zip(gated.layers.values(), (0.3, 0.2, 0.1), strict=True):
         layer.spm.saliency = Fixed([[0.0, worth]] * 4)
