@@ -1,4 +1,4 @@
-// The Saliency-and-Pruning Module (section 3.2 of the paper, equations 3 and 4) and fully connected layers. Lanes are
+// The Saliency-and-Pruning Module (section 3.2 of the paper, equations 5 and 6) and fully connected layers. Lanes are
 // outputs.
 #pragma once
 #include "pointwise.hpp"
