@@ -72,3 +72,12 @@ def test_a_shift_or_a_square_larger_than_the_image_is_refused() -> None:
         Augment(translate=8).check_fits(8, 9)
     with pytest.raises(SanpError, match="at most 8"):
         Augment(cutout=9).check_fits(9, 8)
+
+
+def test_a_black_border_is_what_a_crop_of_a_padded_picture_has() -> None:
+    images = torch.arange(1, 17, dtype=torch.uint8).reshape(1, 1, 4, 4)
+    changes = Changes(torch.tensor([False]), torch.tensor([[1, -2]]), torch.zeros(1, 2, dtype=torch.int64))
+    padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
+    assert torch.equal(move(images, changes, black=True), padded[:, :, 3:7, 0:4])
+    mirrored = Changes(torch.tensor([True]), changes.shift, changes.hole)
+    assert torch.equal(move(images, mirrored, black=True), padded[:, :, 3:7, 0:4].flip(3))

@@ -137,7 +137,7 @@ def test_methods_adapt_to_layers_and_samples_as_the_papers_tables_say() -> None:
 
 def test_settings_of_a_method_are_given_by_its_config() -> None:
     configs = {name: config for name in METHODS if (config := config_of(name)) is not None}
-    assert configs.keys() == {"fbs", "ns", "fcp", "cg", "autopruner", "weight", "rnp", "d2nn"}
+    assert configs.keys() == {"static", "fbs", "ns", "fcp", "cg", "autopruner", "weight", "rnp", "d2nn"}
     for name, config in configs.items():
         assert method_named(name, config()) == METHODS[name]
     changed = method_named("cg", configs["cg"](groups=8))

@@ -23,17 +23,34 @@ def test_a_hard_decision_is_s_above_zero_and_opens_at_least_one_channel() -> Non
 def test_soft_samples_get_s1_and_hard_samples_s2_with_the_noise_added() -> None:
     s = torch.full((2, 2), LN3 - 1)
     noise = torch.tensor([[1.0, -3 - LN3], [1.0, -3 - LN3]])  # z = (ln 3, -4)
-    b = semantic_hashing(s, noise, torch.tensor([[True], [False]]))
-    assert torch.allclose(b, torch.tensor([[0.8, 0.0], [1.0, 0.0]]))
+    drawn = semantic_hashing(s, noise, torch.tensor([[True], [False]]))
+    assert torch.allclose(drawn.gates, torch.tensor([[0.8, 0.0], [1.0, 0.0]]))
+    assert drawn.decision.tolist() == [[1, 0], [1, 0]]
+    assert drawn.soft is not None and torch.allclose(drawn.soft, torch.tensor([[0.8, 0.0]] * 2))
 
 
 @pytest.mark.parametrize("soft", [True, False])
 def test_the_gradient_always_flows_through_s1(soft: bool) -> None:
     s = torch.tensor([[0.0, LN3, -5.0]], requires_grad=True)
-    semantic_hashing(s, None, torch.tensor([[soft]])).sum().backward()
+    semantic_hashing(s, None, torch.tensor([[soft]])).gates.sum().backward()
     # d s1 / ds = 1.2 σ (1 - σ): 0.3 at 0, 1.2 * 3/16 = 0.225 at ln 3, nothing where it is clipped
     assert s.grad is not None
     assert torch.allclose(s.grad, torch.tensor([[0.3, 0.225, 0.0]]))
+
+
+def test_other_constants_move_the_edge_to_where_s1_is_one_half() -> None:
+    hashing = SemanticHashing(noise=0.0, soft_share=0.0, per="sample", slope=1.0, shift=0.2)
+    # σ(z) - 0.2 = 0.5 at σ(z) = 0.7, z = ln(7 / 3)
+    assert hashing.edge == pytest.approx(math.log(7 / 3))
+    assert SemanticHashing(noise=0.0, soft_share=0.0, per="sample").edge == 0.0
+    s = torch.tensor([[0.8, 0.9]])  # on either side of ln(7 / 3) = 0.847
+    assert hashing.draw(s - hashing.edge).decision.tolist() == hashing.decide(s - hashing.edge).tolist() == [[0, 1]]
+
+
+def test_a_layer_may_be_left_empty_where_no_channel_is_to_be_kept() -> None:
+    hashing = SemanticHashing(noise=0.0, soft_share=0.0, per="sample", keep_one=False)
+    s = torch.tensor([[-1.0, -0.5]])
+    assert hashing.decide(s).tolist() == hashing.draw(s).decision.tolist() == [[0, 0]]
 
 
 def test_evaluation_draws_nothing_and_is_hard() -> None:

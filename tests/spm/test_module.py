@@ -82,6 +82,31 @@ def test_the_gradient_of_the_scale_is_that_of_s_times_s1_for_open_and_closed_cha
     assert module.saliency.values.grad[0].tolist() == pytest.approx([0.8 + 0.225 * ln3, 0.2 - 0.225 * ln3, 0.5])
 
 
+@pytest.mark.parametrize("rule", ["product", "literal"])
+@pytest.mark.parametrize("soft_share", [0.0, 0.5, 1.0])
+def test_the_gradient_with_noise_is_what_autograd_gives_for_its_rule(rule: str, soft_share: float) -> None:
+    torch.manual_seed(0)
+    values = torch.linspace(-2, 2, 40)
+    binarize = SemanticHashing(noise=1.0, soft_share=soft_share, per="sample")
+    module = SPM(Given(values.tolist()), binarize, gradient=rule).train()  # type: ignore[arg-type]
+    x = torch.zeros(64, 1, 1, 1)
+    torch.manual_seed(7)
+    gates = module(x)
+    gates.scale.sum().backward()
+    torch.manual_seed(7)  # the same draws, in the same order
+    noise, soft = torch.randn(64, 40), torch.rand(64, 1) < soft_share
+    s = values.expand(64, -1).clone().requires_grad_()
+    s1 = (1.2 * torch.sigmoid(s + noise) - 0.1).clamp(0, 1)
+    forward = torch.where(soft, s1, (s1 > 0.5).float()).detach()
+    # product: d (s s1); literal: the gate that went forward, and s ds1/ds
+    wanted = s * s1 if rule == "product" else s * forward + s.detach() * (s1 - s1.detach())
+    wanted.sum().backward()
+    assert s.grad is not None
+    assert torch.allclose(module.saliency.values.grad[0], s.grad.sum(0), atol=1e-4)
+    assert torch.allclose(gates.scale, values * forward, atol=1e-6)
+    assert gates.drawn is not None and torch.equal(gates.drawn, (s1 > 0.5).float())
+
+
 def test_neighbours_decide_together_by_their_mean() -> None:
     module = spm([1.0, -0.5, 0.2, -0.3, -1.0, 3.0], group=2).eval()
     assert module(X).decision[0].tolist() == [1, 1, 0, 0, 1, 1]  # means 0.25, -0.05, 1
@@ -119,6 +144,8 @@ def test_decisions_stay_in_single_precision_when_a_network_is_halved() -> None:
         ({"per": "image"}, "per 'image'"),
         ({"most": 0.0}, "most 0.0"),
         ({"group": 0}, "group 0"),
+        ({"slope": 0.5}, "slope 0.5 and shift 0.1"),
+        ({"gradient": "other"}, "gradient"),
     ],
 )
 def test_settings_that_make_no_sense_are_errors(settings: dict[str, object], message: str) -> None:

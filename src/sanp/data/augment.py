@@ -1,6 +1,7 @@
 """Random changes of training images: drawn for a whole epoch at once, applied to one batch after another."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +19,9 @@ class Augment:
     flip_alternates: bool = False
     """Mirror each image in every second epoch (Jordan 2024, airbench), not at random in each epoch."""
     translate: int = 0
-    """Shift by up to this many pixels in each direction; the border is filled by reflection."""
+    """Shift by up to this many pixels in each direction."""
+    border: Literal["reflect", "zero"] = "reflect"
+    """What a shift leaves free: the picture mirrored at its edge, or black."""
     cutout: int = 0
     """Side of a square that is set to the mean (DeVries and Taylor 2017); its centre is any pixel."""
 
@@ -30,8 +33,14 @@ class Augment:
             value = getattr(self, name)
             if not is_whole(value, 0):
                 raise SanpError(f"{name} is {value!r}: give a number of pixels, 0 for none")
+        if self.border not in ("reflect", "zero"):
+            raise SanpError(f"border is {self.border!r}: give reflect or zero")
         if self.flip_alternates and not self.flip:
             raise SanpError("flip_alternates is set without flip: set flip too, or neither")
+
+    def standard(self, size: int) -> "Augment":
+        """The usual crop of a picture with an eighth of its side as black border, and a random flip if any is made."""
+        return Augment(flip=self.flip, translate=size // 8, border="zero")
 
     def check_fits(self, height: int, width: int) -> None:
         """Refuses a shift or a square that is larger than images of this height and width."""
@@ -75,19 +84,24 @@ def draw(
     return Changes(flipped & augment.flip, shift, hole)
 
 
-def move(images: Tensor, changes: Changes) -> Tensor:
-    """The batch (B, C, H, W), of any type, shifted and mirrored.
+def move(images: Tensor, changes: Changes, *, black: bool = False) -> Tensor:
+    """The batch (B, C, H, W), of any type, shifted and mirrored; ``black`` sets what a shift leaves free to 0.
 
     Two gathers do it, rows before columns, since whole rows are cheap to copy.
     """
     count, channels, height, width = images.shape
-    rows = _reflect(torch.arange(height) + changes.shift[:, :1], height)  # (B, H)
-    columns = _reflect(torch.arange(width) + changes.shift[:, 1:], width)  # (B, W)
+    places = torch.arange(height) + changes.shift[:, :1], torch.arange(width) + changes.shift[:, 1:]
+    rows, columns = _reflect(places[0], height), _reflect(places[1], width)  # (B, H), (B, W)
     columns = torch.where(changes.flipped[:, None], columns.flip(1), columns)
     planes = torch.arange(count * channels).view(count, channels, 1) * height  # (B, C, 1)
     picked = images.reshape(-1, width).index_select(0, (planes + rows[:, None]).flatten())  # (B·C·H, W)
     index = columns[:, None].expand(-1, channels * height, -1)  # (B, C·H, W)
-    return picked.view(count, -1, width).gather(2, index).view(images.shape)
+    moved = picked.view(count, -1, width).gather(2, index).view(images.shape)
+    if not black:
+        return moved
+    inside = [(place >= 0) & (place < size) for place, size in zip(places, (height, width), strict=True)]
+    across = torch.where(changes.flipped[:, None], inside[1].flip(1), inside[1])
+    return moved * (inside[0][:, None, :, None] & across[:, None, None, :])
 
 
 def cut(images: Tensor, changes: Changes, side: int) -> Tensor:

@@ -103,7 +103,7 @@ class Batches:
 
     def _finish(self, images: Tensor, changes: Changes | None) -> Tensor:
         if changes is not None and self.augment is not None and (self.augment.flip or self.augment.translate):
-            images = move(images, changes)
+            images = move(images, changes, black=self.augment.border == "zero")
         normal = images.float().mul_(self._scale).add_(self._offset)  # (B, C, H, W)
         if changes is not None and self.augment is not None and self.augment.cutout:
             cut(normal, changes, self.augment.cutout)

@@ -41,6 +41,8 @@ class Recipe:
     """images in a training step, all processes together"""
     image_size: int = 32
     """side of the images in pixels, for data sets that can be resized"""
+    augment: Literal["short", "standard", "none"] = "short"
+    """changes of training images: short: what suits short training; standard: crops of a padded image, random flips"""
     limit: int | None = None
     """number of training images to use; none: all"""
     pretrained: str | None = None
@@ -111,12 +113,31 @@ PRESETS: dict[str, dict[str, Any]] = {
     # PAPER 4.1.2 and 3.3; the text gives no values for momentum, weight decay and the numbers of epochs.
     "paper": {
         "batch_size": 256,
-        "spm": {"bias": "none", "start": 1.0, "standardize": False, "noise": 1.0, "soft_share": 0.5, "most": "none"},
+        "augment": "standard",
+        "spm": {
+            "bias": "none",
+            "start": 1.0,
+            "standardize": False,
+            "noise": 1.0,
+            "soft_share": 0.5,
+            "most": "none",
+            "gradient": "literal",
+            "keep_one": False,
+        },
         "objective": {"penalty": "saliency", "reopen": False, "runaway": 0.0},
-        "controller": {"strength": 0.01, "lowest": -0.01, "highest": 0.01, "memory": 0.9, "anneal": 0.0},
+        "controller": {
+            "strength": 0.01,
+            "lowest": -0.01,
+            "highest": 0.01,
+            "memory": 0.9,
+            "anneal": 0.0,
+            "estimate": "drawn",
+        },
+        "static": {"scales": True},
         "fit": {
             "pretrain_epochs": 300,
             "warmup_epochs": 100,
+            "warmup_trains": "all but kernels",
             "joint_epochs": 300,
             "lr": 0.1,
             "pretrain_lr": 0.1,
@@ -152,8 +173,10 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
                 f"{where} has settings of method {other}, and the method is {method}: leave section {other} out, or "
                 f"choose method {other}"
             )
+    others = other_methods(method)
+    given = merge({name: value for name, value in PRESETS[preset].items() if name not in others}, given)
     own = given.pop(method, None) if isinstance(method, str) and config_of(method) is not None else None
-    recipe = build(Recipe, merge(PRESETS[preset], given), where)
+    recipe = build(Recipe, given, where)
     if own is None:
         return recipe
     if not isinstance(own, Mapping):

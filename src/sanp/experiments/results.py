@@ -34,7 +34,10 @@ def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
         "dense_error": 1 - report["dense"]["accuracy"],
         "spread": float(np.std(report["per_sample"])) / report["dense_flops"],
         "sometimes_deeper_half": sum(each["sometimes"] for each in deeper) / sum(each["channels"] for each in deeper),
-        **{key: report[key] for key in ("error", "flops", "paper_flops", "dense_flops", "kept", "pruned")},
+        **{
+            key: report[key]
+            for key in ("error", "flops", "paper_flops", "dense_flops", "kept", "pruned", "overhead_flops")
+        },
         "seconds": round(seconds, 1),
         "config": {**recipe.as_dict(), "pretrained": _within(recipe.pretrained)},
         "versions": {"torch": torch.__version__, "python": platform.python_version()},

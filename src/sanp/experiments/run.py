@@ -124,7 +124,7 @@ class _Run:
             min(recipe.batch_size, len(dataset.train)),
             mean=dataset.mean,
             std=dataset.std,
-            augment=dataset.augment,
+            augment=augmentation(dataset, recipe.augment),
             shuffle=True,
             seed=recipe.seed,
             drop_last=True,
@@ -237,3 +237,10 @@ def _draw_once(net: nn.Module, task: Task) -> None:
     for layer in planned_cost(net, task.example()).gates.values():
         if layer.name == layer.path:
             build_spm(layer.in_channels, layer.out_channels, SPMConfig())
+
+
+def augmentation(dataset: data.Dataset, kind: str) -> data.Augment:
+    """The changes of training images that a recipe asks for."""
+    if kind == "none":
+        return data.Augment()
+    return dataset.augment.standard(dataset.image_size) if kind == "standard" else dataset.augment

@@ -9,10 +9,12 @@ least as many FLOPs. It does in a chain of layers; where an addition joins gated
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from torch import Tensor, nn
 
+from sanp.core.checks import check_fields
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.methods.cutting.fold import cut_constant_gates
@@ -31,25 +33,37 @@ SETTLE = 0.3
 was 27.6 % without noise, 24.1 % with it (docs/log.md; one seed, an earlier and flatter penalty)."""
 
 
-def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
-    """An SPM like SANP's, but with a learned constant in place of the descriptor, and without scaling by saliency."""
+@dataclass(frozen=True, kw_only=True)
+class StaticConfig:
+    """Settings of STATIC."""
+
+    scales: bool = False
+    """multiply the features by the saliency as well as by the gates (paper)"""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def make_spm(in_channels: int, out_channels: int, config: SPMConfig, *, scales: bool = False) -> SPM:
+    """An SPM like SANP's, but with a learned constant in place of the descriptor."""
     saliency = StaticSaliency(
         in_channels, out_channels, reduction=config.reduction, bias=config.bias, start=config.start
     )
-    return hashed(saliency, out_channels, config, scales=False)
+    return hashed(saliency, out_channels, config, scales=scales)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Static(GatingMethod):
-    """STATIC as a pruning method; it has no settings of its own."""
+    """STATIC as a pruning method."""
 
     name: str = "static"
     layer_adaptive: bool = True
     sample_adaptive: bool = False
+    config: StaticConfig = field(default_factory=StaticConfig)
 
     def spm_maker(self) -> MakeSPM:
         """SPMs with constant gates."""
-        return make_spm
+        return partial(make_spm, scales=self.config.scales)
 
     def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
         """The stages of SANP, by default with the learning rate ``RATE`` and noise until the last share ``SETTLE``."""

@@ -6,12 +6,12 @@ for some of the samples and s2 for the others; the gradient always flows through
 
 import math
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from sanp.core.batch_slice import draw
+from sanp.core.batch_slice import draw as draw_for_batch
 
 SLOPE, SHIFT = 1.2, 0.1  # PAPER 3.3: a and b are not given; these are the values of Kaiser and Bengio (2018)
 
@@ -30,25 +30,48 @@ def at_least_one(decision: Tensor, saliency: Tensor) -> Tensor:
     return torch.where(decision.any(1, keepdim=True), decision, best)
 
 
-def hard_decision(saliency: Tensor) -> Tensor:
-    """``1[s > 0]``, the same as ``s1 > 0.5`` without noise; each sample has at least one open channel. No gradient."""
+def hard_decision(saliency: Tensor, *, keep_one: bool = True) -> Tensor:
+    """``1[s > 0]``, the same as ``s1 > 0.5`` without noise and with a = 1.2, b = 0.1. No gradient.
+
+    With ``keep_one`` each sample has at least one open channel.
+    """
     saliency = saliency.detach()
-    return at_least_one((saliency > 0).to(saliency.dtype), saliency)  # (N, C_out)
+    decision = (saliency > 0).to(saliency.dtype)  # (N, C_out)
+    return at_least_one(decision, saliency) if keep_one else decision
+
+
+class Drawn(NamedTuple):
+    """What a binarizer makes of scores in one training step, (N, C) each."""
+
+    gates: Tensor
+    """what the forward uses, with the gradient of s1"""
+    decision: Tensor
+    """s2: the 0/1 decisions with the noise of this step, no gradient"""
+    soft: Tensor | None
+    """s1 with the noise of this step, no gradient; None if the binarizer has no soft gates"""
 
 
 def semantic_hashing(
-    saliency: Tensor, noise: Tensor | None, soft: Tensor, slope: float = SLOPE, shift: float = SHIFT
-) -> Tensor:
+    saliency: Tensor,
+    noise: Tensor | None,
+    soft: Tensor,
+    slope: float = SLOPE,
+    shift: float = SHIFT,
+    *,
+    keep_one: bool = True,
+) -> Drawn:
     """Improved Semantic Hashing in training, with its random draws as arguments.
 
     ``saliency`` is s (N, C). ``noise`` is ξ (N, C), or None for no noise. ``soft`` is boolean, (N, 1) or (N, C): true
-    where the forward uses s1, false where it uses s2. ``slope`` and ``shift`` are a and b of the sigmoid.
+    where the forward uses s1, false where it uses s2. ``slope`` and ``shift`` are a and b of the sigmoid. With
+    ``keep_one`` s2 has at least one open channel for each sample.
     """
     z = saliency if noise is None else saliency + noise
     s1 = saturating_sigmoid(z, slope, shift)  # (N, C_out)
-    s2 = at_least_one((s1.detach() > 0.5).to(s1.dtype), z.detach())
+    s2 = (s1.detach() > 0.5).to(s1.dtype)
+    s2 = at_least_one(s2, z.detach()) if keep_one else s2
     straight_through = s2 + (s1 - s1.detach())  # the value of s2, the gradient of s1
-    return torch.where(soft, s1, straight_through)
+    return Drawn(torch.where(soft, s1, straight_through), s2, s1.detach())
 
 
 def _randn(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -58,7 +81,8 @@ def _randn(shape: tuple[int, ...], like: Tensor) -> Tensor:
 class Binarizer(nn.Module, ABC):
     """Turns scores (N, C) into 0/1 decisions (N, C); in training a subclass may give values between 0 and 1.
 
-    A score is a saliency minus the SPM's threshold. The *level* of a binarizer is the number that calibration moves:
+    A score is a saliency minus the SPM's threshold and the binarizer's ``edge``: a channel whose score is above 0 is
+    open. The *level* of a binarizer is the number that calibration moves:
     the higher it is, the fewer channels are open. By default the level is the SPM's threshold.
     """
 
@@ -73,13 +97,23 @@ class Binarizer(nn.Module, ABC):
     def decide(self, score: Tensor) -> Tensor:
         """The 0/1 decisions (N, C) of evaluation, without a gradient."""
 
+    def draw(self, score: Tensor) -> Drawn:
+        """The gates of a training step; by default the decisions of evaluation."""
+        decision = self.decide(score)
+        return Drawn(decision, decision, None)
+
+    def forward(self, score: Tensor) -> Tensor:  # (N, C_out) -> (N, C_out)
+        """The gates: in training those of :meth:`draw`, in evaluation the decisions."""
+        return self.draw(score).gates if self.training else self.decide(score)
+
     @abstractmethod
     def margin(self, score: Tensor) -> Tensor:
         """For each sample (N,), how far its scores are from a different decision."""
 
-    def soft(self, score: Tensor) -> Tensor | None:
-        """s1, the gates through which the gradient flows in training; None if the binarizer has no soft gates."""
-        return None
+    @property
+    def edge(self) -> float:
+        """The saliency above which a channel is open while the SPM's threshold is 0."""
+        return 0.0
 
     @property
     def fixed_count(self) -> int | None:
@@ -99,30 +133,42 @@ class SemanticHashing(Binarizer):
     """Improved Semantic Hashing: in training with random noise and soft gates, in evaluation a plain threshold at 0.
 
     ``noise`` is the standard deviation of the noise, ``soft_share`` the probability of a soft gate. ``per`` says
-    whether soft or hard is drawn for a whole sample or for each channel of it ("element").
+    whether soft or hard is drawn for a whole sample or for each channel of it ("element"). ``slope`` and ``shift`` are
+    a and b of the sigmoid. With ``keep_one`` each sample has at least one open channel.
     """
 
-    def __init__(self, *, noise: float, soft_share: float, per: Literal["sample", "element"]) -> None:
+    def __init__(
+        self,
+        *,
+        noise: float,
+        soft_share: float,
+        per: Literal["sample", "element"],
+        slope: float = SLOPE,
+        shift: float = SHIFT,
+        keep_one: bool = True,
+    ) -> None:
         super().__init__()
         self.noise, self.soft_share, self.per = noise, soft_share, per
+        self.slope, self.shift, self.keep_one = slope, shift, keep_one
 
-    def forward(self, score: Tensor) -> Tensor:  # (N, C_out) -> (N, C_out)
-        """The decisions; in training those of soft samples lie between 0 and 1."""
-        if not self.training:
-            return self.decide(score)
-        noise = self.noise * draw(lambda shape: _randn(shape, score), score.shape) if self.noise else None
+    def draw(self, score: Tensor) -> Drawn:
+        """The gates of a training step; those of soft samples lie between 0 and 1."""
+        noise = self.noise * draw_for_batch(lambda shape: _randn(shape, score), score.shape) if self.noise else None
         # PAPER 3.3: "half of the time" leaves open of what; GaterNet draws per sample, independently in each layer.
         coins = score.shape if self.per == "element" else (len(score), 1)
-        soft = draw(lambda shape: torch.rand(shape, device=score.device), coins) < self.soft_share
-        return semantic_hashing(score, noise, soft)
+        soft = draw_for_batch(lambda shape: torch.rand(shape, device=score.device), coins) < self.soft_share
+        saliency = score + self.edge if self.edge else score
+        return semantic_hashing(saliency, noise, soft, self.slope, self.shift, keep_one=self.keep_one)
 
     def decide(self, score: Tensor) -> Tensor:
-        """1 where the score is above 0; at least one open channel for each sample."""
-        return hard_decision(score)
+        """1 where the score is above 0, which is where s1 is above one half."""
+        return hard_decision(score, keep_one=self.keep_one)
 
-    def soft(self, score: Tensor) -> Tensor:
-        """The saturating sigmoid of the score."""
-        return saturating_sigmoid(score)
+    @property
+    def edge(self) -> float:
+        """Where s1 is one half: ln((0.5 + b) / (a - b - 0.5)), which is 0 for a = 1.2 and b = 0.1."""
+        inside = (0.5 + self.shift) / (self.slope - self.shift - 0.5)
+        return 0.0 if abs(inside - 1) < 1e-9 else math.log(inside)
 
     def margin(self, score: Tensor) -> Tensor:
         """The smallest distance of a score from 0.
@@ -130,6 +176,8 @@ class SemanticHashing(Binarizer):
         If no score is above 0, the channel with the largest one is open; then the distance of the two largest scores
         counts, or that of the largest from 0 if it is smaller.
         """
+        if not self.keep_one:
+            return score.abs().amin(1)
         best = score.topk(min(2, score.shape[1]), dim=1).values
         alone = torch.minimum(best[:, 0] - best[:, -1], best[:, 0].abs()) if best.shape[1] > 1 else best[:, 0].abs()
         return torch.where((score > 0).any(1), score.abs().amin(1), alone)
@@ -176,12 +224,8 @@ class TopK(Binarizer):
         whole = math.ceil(wanted - 1e-9) if self.round_up else round(wanted)
         return min(self.channels, max(1, whole))
 
-    def forward(self, score: Tensor) -> Tensor:  # (N, C_out) -> (N, C_out)
-        """1 for the open channels, 0 for the others; the same number also if scores are equal."""
-        return self.decide(score)
-
     def decide(self, score: Tensor) -> Tensor:
-        """As :meth:`forward`: training and evaluation do not differ."""
+        """1 for the open channels, 0 for the others; the same number also if scores are equal."""
         return top_k(score, int(self.kept))
 
     def margin(self, score: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.spm.binarize import Binarizer, SemanticHashing
+from sanp.spm.binarize import SHIFT, SLOPE, Binarizer, SemanticHashing
 from sanp.spm.recording import Gates
 from sanp.spm.saliency import PredictedSaliency, Saliency
 
@@ -37,6 +37,14 @@ class SPMConfig:
     """whether soft or 0/1 gates are drawn for a whole sample, or for each channel of it (element)"""
     most: float | None = 8.0
     """upper bound of the saliency that multiplies the features; none: no bound (paper)"""
+    gradient: Literal["product", "literal"] = "product"
+    """gradient of s times its gate: product: that of s s1; literal: with the gate that went forward for s1 (paper)"""
+    slope: float = SLOPE
+    """a of the saturating sigmoid clip(a sigmoid(s) - b, 0, 1)"""
+    shift: float = SHIFT
+    """b of the saturating sigmoid"""
+    keep_one: bool = True
+    """open the most salient channel of a layer where an image would have none (paper: no)"""
     group: int = 1
     """number of neighbouring channels that are decided together; gcd(C_out, group) in a layer of C_out channels"""
 
@@ -52,6 +60,11 @@ class SPMConfig:
             raise SanpError(f"soft_share {self.soft_share} must be in [0, 1]: it is a share of the samples")
         if self.most is not None and not self.most > 0:
             raise SanpError(f"most {self.most} must be above 0: it is the largest factor of a channel, or none")
+        if not self.shift > -0.5 or not self.slope > self.shift + 0.5:
+            raise SanpError(
+                f"slope {self.slope} and shift {self.shift}: clip(slope sigmoid(s) - shift, 0, 1) must pass one half; "
+                "give a shift above -0.5 and a slope above shift + 0.5"
+            )
         if self.group < 1:
             raise SanpError(f"group {self.group} must be at least 1: it is a number of channels")
 
@@ -66,7 +79,8 @@ class SPM(nn.Module):
     ``saliency`` computes the saliencies from the layer's input, ``binarize`` the decisions from the scores, which are
     the saliencies minus ``threshold``. ``most`` bounds the saliency that multiplies the features; None: no bound.
     ``group`` is the number of neighbouring channels that are decided together, by their mean score. ``scales`` says
-    whether the features are multiplied by the saliency too, or by the gates alone.
+    whether the features are multiplied by the saliency too, or by the gates alone. ``gradient`` is the rule of
+    :attr:`SPMConfig.gradient`.
 
     The threshold is 0 at first; calibration to a budget moves it.
     """
@@ -81,11 +95,12 @@ class SPM(nn.Module):
         most: float | None = None,
         group: int = 1,
         scales: bool = True,
+        gradient: Literal["product", "literal"] = "product",
     ) -> None:
         super().__init__()
         self.saliency = saliency
         self.binarize = binarize
-        self.most, self.scales = most, scales
+        self.most, self.scales, self.gradient = most, scales, gradient
         self.group = group
         self.register_buffer("threshold", torch.zeros(()))
 
@@ -123,25 +138,31 @@ class SPM(nn.Module):
     def forward(self, x: Tensor) -> Gates:  # (N, C_in, ...)
         """The saliencies and decisions (N, C_out) for the layer's input ``x``."""
         saliency = self.saliency(x)  # (N, C_out)
-        score = self._grouped(saliency - self.threshold)
-        applied = self.binarize(score)
-        soft = self.binarize.soft(score.detach()) if self.training else None
-        decision = applied.detach() if soft is None else self.binarize.decide(score)
+        score = self._score(saliency)
+        if not self.training:
+            decision = self._each(self.binarize.decide(score))
+            return Gates(saliency, decision, decision, most=self.most, scales=self.scales)
+        drawn = self.binarize.draw(score)
+        decision = drawn.decision if drawn.soft is None else self.binarize.decide(score)
+        soft = self._each(drawn.soft) if drawn.soft is not None and self.gradient == "product" else None
         return Gates(
             saliency,
             self._each(decision),
-            self._each(applied),
+            self._each(drawn.gates),
             most=self.most,
             scales=self.scales,
-            soft=None if soft is None else self._each(soft),
+            soft=soft,
+            drawn=self._each(drawn.decision),
         )
 
     def score(self, gates: Gates) -> Tensor:
         """The scores (N, C_out / group) from which the decisions in ``gates`` were made: open where they are high."""
-        return self._grouped(gates.saliency - self.threshold)
+        return self._score(gates.saliency)
 
-    def _grouped(self, score: Tensor) -> Tensor:
+    def _score(self, saliency: Tensor) -> Tensor:
         """The mean score of every group of neighbouring channels."""
+        edge = self.binarize.edge
+        score = saliency - self.threshold - edge if edge else saliency - self.threshold
         if self.group == 1:
             return score
         return score.reshape(len(score), -1, self.group).mean(2)  # (N, C_out / group)
@@ -184,5 +205,13 @@ def hashed(saliency: Saliency, out_channels: int, config: SPMConfig, *, scales: 
     ``out_channels`` is the number of the layer's output channels. ``config`` holds the settings of hashing and scaling.
     ``scales`` says whether the features are multiplied by the saliency too, or by the gates alone.
     """
-    binarize = SemanticHashing(noise=config.noise, soft_share=config.soft_share, per=config.per)
-    return SPM(saliency, binarize, most=config.most, group=gcd(out_channels, config.group), scales=scales)
+    binarize = SemanticHashing(
+        noise=config.noise,
+        soft_share=config.soft_share,
+        per=config.per,
+        slope=config.slope,
+        shift=config.shift,
+        keep_one=config.keep_one,
+    )
+    group = gcd(out_channels, config.group)
+    return SPM(saliency, binarize, most=config.most, group=group, scales=scales, gradient=config.gradient)

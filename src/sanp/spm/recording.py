@@ -29,8 +29,10 @@ class Gates:
     scales: bool = field(default=True, kw_only=True)
     """the features are multiplied by saliency and gates; otherwise by the gates alone"""
     soft: Tensor | None = field(default=None, kw_only=True)
-    """s1 (N, C_out), which takes the place of the gates in the gradient; only in training by Improved Semantic
-    Hashing"""
+    """s1 (N, C_out) with the noise of this step, which takes the place of the gates in the gradient; None: the gates
+    themselves have it"""
+    drawn: Tensor | None = field(default=None, kw_only=True)
+    """in training, the 0/1 decisions with the noise of this step (N, C_out), no gradient"""
 
     @property
     def scale(self) -> Tensor:
@@ -44,9 +46,9 @@ class Gates:
         bounded = self.saliency if self.most is None else self.saliency.clamp(max=self.most)
         if self.soft is None:
             return bounded * self.applied
-        # PAPER 3.3: "gradients always flow to s1", so the gradient is that of s · s1. With the 0 of a closed gate in
-        # place of s1, only s · ds1/ds would be left of it. That is negative for s < 0, and would close a useful channel
-        # further (docs/log.md).
+        # PAPER 3.3: "gradients always flow to s1" says nothing of the other factor. Here it is the gradient of s · s1.
+        # With the 0 of a closed gate in place of s1, only s · ds1/ds would be left of it. That is negative for s < 0,
+        # and would close a useful channel further (docs/log.md).
         still = bounded.detach()
         return still * self.applied + self.soft * (bounded - still)
 
@@ -71,6 +73,11 @@ def call_name(layer: str, taken: Container[str]) -> str:
 def decisions_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
     """The decisions b (N, C_out) of each layer, by name, as a cost model takes them."""
     return {name: each.decision for name, each in gates.items()}
+
+
+def drawn_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
+    """The 0/1 decisions (N, C_out) of each layer as training drew them, with noise; without it where there is none."""
+    return {name: each.decision if each.drawn is None else each.drawn for name, each in gates.items()}
 
 
 def saliencies_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:

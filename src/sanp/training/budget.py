@@ -13,7 +13,7 @@ from sanp.core.errors import SanpError, unknown_name
 from sanp.core.modules import unwrapped
 from sanp.gating.amount import parse_budget
 from sanp.gating.network import GatedNetwork
-from sanp.spm.recording import Gates, decisions_of, saliencies_of
+from sanp.spm.recording import Gates, decisions_of, drawn_of, saliencies_of
 from sanp.training.controller import BudgetController, ControllerConfig
 from sanp.training.penalties import PENALTIES, flops_penalty, runaway_penalty
 
@@ -98,7 +98,8 @@ class Budget:
         check_kind("gates", gates, Mapping, "what `with sanp.record(gated) as gates` gave")
         if not gates:
             raise SanpError("no gates were recorded: run the gated network inside `with sanp.record(gated) as gates`")
-        flops = _mean_over_ranks(self._cost.per_sample(decisions_of(gates)).mean())
+        chosen = drawn_of if self.controller.config.estimate == "drawn" else decisions_of
+        flops = _mean_over_ranks(self._cost.per_sample(chosen(gates)).mean())
         weight = self.controller.update(flops / self._cost.dense_flops, self._progress(self.step))
         self.step += 1
         saliencies = saliencies_of(gates)

@@ -15,6 +15,8 @@ class FitConfig:
     """epochs of pretraining the dense network; not used if a pretrained network is given"""
     warmup_epochs: int = 1
     """epochs of the warm-up stage, which trains the SPMs alone"""
+    warmup_trains: Literal["spms", "all but kernels"] = "spms"
+    """what the warm-up trains: the SPMs alone, or all parameters but those of convolution kernels (paper)"""
     joint_epochs: int = 12
     """epochs of the joint stage, which trains the network and the SPMs with the cost loss"""
     lr: float = 0.05

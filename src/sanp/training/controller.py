@@ -1,6 +1,7 @@
 """Controllers that follow the gap to the budget: λ, the weight of the cost loss (paper 3.4, eq. 10), and a level."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
@@ -18,6 +19,8 @@ class ControllerConfig:
     """upper bound of λ; a very large λ would outweigh the task's loss"""
     memory: float = 0.7
     """weight of the past in the running mean of the computed share of the FLOPs; 0: only the last step counts"""
+    estimate: Literal["decisions", "drawn"] = "decisions"
+    """what p_t is computed from: the decisions without noise, or those that training drew with noise (paper)"""
     anneal: float = 0.5
     """share of the steps over which the target falls from all FLOPs to the budget; 0: it is the budget at once"""
 

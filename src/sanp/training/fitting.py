@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from sanp.core.errors import SanpError
 from sanp.gating.accounting import mean_kept
@@ -109,18 +110,30 @@ class WarmUpTerm:
 
 
 def warmup_stage(gated: GatedNetwork, task: Task) -> Stage:
-    """Stage two: trains the SPMs with the task's loss and λ = 0; all other parameters are frozen."""
+    """Stage two: trains the SPMs with the task's loss and λ = 0; the kernels, or all other parameters, are frozen."""
     config = task.config
+    optimizers = [spm_optimizer(gated, config, config.joint_epochs * steps_in(task.loader))]
+    still = gated.backbone_parameters()
+    if config.warmup_trains == "all but kernels":
+        kernels = {id(parameter) for parameter in kernels_of(gated)}
+        optimizers.append(tuned(sgd([p for p in still if id(p) not in kernels], config.lr, config), schedule(config)))
+        still = [parameter for parameter in still if id(parameter) in kernels]
     return stage_with_term(
         "warm-up",
         gated,
         task,
         config.warmup_epochs,
-        [spm_optimizer(gated, config, config.joint_epochs * steps_in(task.loader))],
+        optimizers,
         WarmUpTerm(gated),
         distill=False,
-        around=lambda: frozen(gated.backbone_parameters()),
+        around=lambda: frozen(still),
     )
+
+
+def kernels_of(gated: GatedNetwork) -> list[nn.Parameter]:
+    """The kernels and biases of all convolutions."""
+    convolutions = [module for module in gated.net.modules() if isinstance(module, _ConvNd)]
+    return [parameter for module in convolutions for parameter in module.parameters()]
 
 
 class BudgetTerm:

@@ -169,22 +169,19 @@ def test_a_row_of_other_settings_is_on_the_results_page_and_not_in_the_readme(tm
     assert "| M-CifarNet | SANP, hard gates |" in results_page(tmp_path)
 
 
-def test_the_readme_s_table_prefers_whole_runs_and_marks_short_ones(tmp_path: Path) -> None:
+def test_tables_have_whole_runs_only_and_say_what_deciding_costs(tmp_path: Path) -> None:
     assert "No run is finished yet" in readme_table(tmp_path)
     append(tmp_path / "dense.jsonl", line("cifar10-vgg19-dense", 0.7, 10_000, (2, 0, 0)))
     append(tmp_path / "dense.jsonl", line("cifar10-m_cifarnet-dense", 0.0812, None, (16, 0, 0)))
     append(tmp_path / "table1.jsonl", line("table1/vgg19-sanp", 0.75, 10_000, (2, 1, 1)))
     append(tmp_path / "table1.jsonl", line("table1/m_cifarnet-sanp", 0.6, 10_000, (1, 1, 1)))
-    append(tmp_path / "table1.jsonl", line("table1/m_cifarnet-sanp", 0.0899))
+    quick = {"config": {"preset": "quick"}, "overhead_flops": 0.0018 * 174_540_000}
+    append(tmp_path / "table1.jsonl", {**line("table1/m_cifarnet-sanp", 0.0899), **quick})
     assert readme_table(tmp_path).splitlines()[2:] == [
-        "| M-CifarNet | Unpruned | 8.12 | 174.5 |  | 16 | 8.63 | 174.3 |  |",
-        "| M-CifarNet | SANP | 8.99 | 43.6 | 75.0 | 16 + 12 | 9.41 | 39.3 | 77.5 |",
-        "| VGGNet | Unpruned | 70.00 | 174.5 |  | 2, short: 10000 images | 6.34 | 398.5 |  |",
-        "| VGGNet | SANP | 75.00 | 43.6 | 75.0 | 2 + 2, short: 10000 images | 6.18 | 133.9 | 66.4 |",
+        "| M-CifarNet | Unpruned | 8.12 | 174.5 |  |  | 16 | 8.63 | 174.3 |  |",
+        "| M-CifarNet | SANP (ours) | 8.99 | 43.6 | 75.0 | 0.18 | 16 + 12 | 9.41 | 39.3 | 77.5 |",
     ]
-    assert (
-        results_page(tmp_path).count("| M-CifarNet | Unpruned |") == 1
-    )  # not beside the short row, of another network
+    assert results_page(tmp_path).count("| M-CifarNet | Unpruned |") == 1 and "VGGNet" not in results_page(tmp_path)
 
 
 def test_a_page_is_filled_at_the_markers_it_has_and_one_without_any_is_refused_first(tmp_path: Path) -> None:

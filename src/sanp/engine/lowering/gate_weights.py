@@ -54,13 +54,15 @@ def gate_weights(spm: SPM) -> GateWeights:
         raise Unsupported(f"the saliency {type(spm.saliency).__name__}")
     if not isinstance(binarize, SemanticHashing) and binarize.fixed_count is None:
         raise Unsupported(f"the binarizer {type(binarize).__name__}")
+    if isinstance(binarize, SemanticHashing) and not binarize.keep_one:
+        raise Unsupported("a gate that may close every channel")
     channels = len(saliency.b2)
     return GateWeights(
         w1=floats(saliency.w1),
         b1=floats(saliency.b1),
         w2=floats(saliency.w2),
         b2=floats(saliency.b2),
-        threshold=np.broadcast_to(floats(spm.threshold), (channels,)),
+        threshold=np.broadcast_to(floats(spm.threshold + binarize.edge), (channels,)),
         scales=spm.scales,
         group=spm.group,
         top=binarize.fixed_count or 0,

@@ -38,12 +38,13 @@ PAPER: dict[str, tuple[float, float, float | None]] = {
     "table3/resnet18-sanp": (5.41, 333, 33.5),
 }
 HEADING = (
-    "| Backbone | Model | L-a | S-a | Error (%) | FLOPs (M) | Pruned (%) | by the paper's count | Epochs "
-    "| Paper: error | FLOPs | pruned |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "| Backbone | Model | L-a | S-a | Error (%) | FLOPs (M) | Pruned (%) | by the paper's count | Deciding (%) "
+    "| Epochs | Paper: error | FLOPs | pruned |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 SHORT_HEADING = (
-    "| Backbone | Model | Error (%) | FLOPs (M) | Pruned (%) | Epochs | Paper: error | FLOPs | pruned |\n"
-    "|---|---|---|---|---|---|---|---|---|"
+    "| Backbone | Model | Error (%) | FLOPs (M) | Pruned (%) | Deciding (%) | Epochs | Paper: error | FLOPs "
+    "| pruned |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
 )
 Line = dict[str, Any]
 """a line of a results file"""
@@ -54,7 +55,7 @@ def results_page(results: Path) -> str:
     dense = list(read(results / "dense.jsonl"))
     parts = []
     for table, title in TABLES.items():
-        lines = list(read(results / f"{table}.jsonl"))
+        lines = [line for line in read(results / f"{table}.jsonl") if is_whole(line)]
         if lines:
             rows = (_row(line) for line in with_dense(lines, dense))
             parts.append(f"### {title}\n\n{HEADING}\n" + "\n".join(rows))
@@ -64,16 +65,21 @@ def results_page(results: Path) -> str:
 def readme_table(results: Path) -> str:
     """The table of the README, from the results files in the folder ``results``.
 
-    It has the CIFAR-10 rows with default settings; a short run only if there is no whole run of that row.
+    It has the CIFAR-10 rows with default settings, of whole runs.
     """
     lines = [line for table in ("table1", "methods", "table3") for line in read(results / f"{table}.jsonl")]
     dense = list(read(results / "dense.jsonl"))
-    chosen = latest(line for line in lines if line["data"] == "cifar10" and model(line) == shown(line["method"]))
+    chosen = latest(line for line in lines if line["data"] == "cifar10" and not variant(line) and is_whole(line))
     if not chosen:
         return "No run is finished yet: `sanp reproduce table1` adds a row here for each that is."
     order = {name: place for place, name in enumerate(NAMES)}
     grouped = sorted(chosen, key=lambda line: order.get(line["backbone"], len(order)))
     return SHORT_HEADING + "\n" + "\n".join(_short_row(line) for line in with_dense(grouped, dense))
+
+
+def is_whole(line: Line) -> bool:
+    """The run trained on all images; a short one shows only that everything works."""
+    return line["images"] is None
 
 
 def latest(lines: Iterable[Line]) -> list[Line]:
@@ -106,11 +112,11 @@ def _row(line: Line) -> str:
     method = METHODS[line["method"]]
     ticks = ("✓" if method.layer_adaptive else "", "✓" if method.sample_adaptive else "")
     by_paper = "" if line["method"] == "dense" else f"{100 * (1 - line['paper_flops'] / line['dense_flops']):.1f}"
-    return _joined([*_names(line), *ticks, *_measured(line), by_paper, length(line), *_in_paper(line)])
+    return _joined([*_names(line), *ticks, *_measured(line), by_paper, _deciding(line), length(line), *_in_paper(line)])
 
 
 def _short_row(line: Line) -> str:
-    return _joined([*_names(line), *_measured(line), length(line), *_in_paper(line)])
+    return _joined([*_names(line), *_measured(line), _deciding(line), length(line), *_in_paper(line)])
 
 
 def _joined(cells: list[str]) -> str:
@@ -118,18 +124,32 @@ def _joined(cells: list[str]) -> str:
 
 
 def _names(line: Line) -> tuple[str, str]:
-    return shown(line["backbone"]), model(line)
+    ours = line["method"] == "sanp" and line.get("config", {}).get("preset") == "quick"
+    method = shown(line["method"])  # with the settings of ``quick`` it is not the paper's own
+    return shown(line["backbone"]), model(line).replace(method, f"{method} (ours)") if ours else model(line)
 
 
 def model(line: Line) -> str:
     """The method as the paper writes it, and what the name of the row adds if its settings are not the defaults."""
-    own = line["name"].partition(f"{line['backbone']}-{line['method']}-")[2]
-    return shown(line["method"]) + (f", {own.replace('-', ' ')}" if own and not own.isdigit() else "")
+    own = variant(line)
+    return shown(line["method"]) + (f", {own.replace('-', ' ')}" if own else "")
+
+
+def variant(line: Line) -> str:
+    """What the name of a row adds to its backbone and method; a budget alone is nothing."""
+    own = str(line["name"]).partition(f"{line['backbone']}-{line['method']}-")[2]
+    return "" if own.isdigit() else own
 
 
 def _measured(line: Line) -> tuple[str, str, str]:
     pruned = "" if line["method"] == "dense" else f"{100 * line['pruned']:.1f}"
     return f"{100 * line['error']:.2f}", f"{line['flops'] / 1e6:.1f}", pruned
+
+
+def _deciding(line: Line) -> str:
+    """What deciding what to prune costs, in percent of the dense FLOPs; lines of before it was noted have none."""
+    cost = line.get("overhead_flops")
+    return "" if cost is None or line["method"] == "dense" else f"{100 * cost / line['dense_flops']:.2f}"
 
 
 def _in_paper(line: Line) -> list[str]:
