@@ -90,6 +90,7 @@ class AutoPruner:
     name: str = "autopruner"
     layer_adaptive: bool = True
     sample_adaptive: bool = False
+    simplified: str = ""
     config: AutoPrunerConfig = field(default_factory=AutoPrunerConfig)
 
     def check(self, net: nn.Module, task: Task) -> None:

@@ -97,6 +97,7 @@ class CG:
     name: str = "cg"
     layer_adaptive: bool = False
     sample_adaptive: bool = True
+    simplified: str = ""
     config: CGConfig = field(default_factory=CGConfig)
 
     def check(self, net: nn.Module, task: Task) -> None:

@@ -89,6 +89,7 @@ class FCP:
     name: str = "fcp"
     layer_adaptive: bool = True
     sample_adaptive: bool = False
+    simplified: str = ""
     config: FCPConfig = field(default_factory=FCPConfig)
 
     def check(self, net: nn.Module, task: Task) -> None:
