@@ -127,10 +127,12 @@ def test_a_method_with_settings_needs_no_other_file(tmp_path: Path, monkeypatch:
     """The example of the guide, as a file: recipes and the command line know its settings by its line in METHODS."""
     block = re.search(r"```python\n(.*?)```", text_of(ROOT / "docs" / "adding-a-method.md"), re.DOTALL)
     assert block is not None
-    (tmp_path / "random_filters.py").write_text(block[1], encoding="utf-8")
+    (tmp_path / "guide_example.py").write_text(block[1], encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "random_filters", raising=False)
-    monkeypatch.setitem(METHODS, "random", import_module("random_filters").RandomFilters())
+    monkeypatch.delitem(sys.modules, "guide_example", raising=False)
+    monkeypatch.delitem(METHODS, "random")
+    assert "--random.seed" not in [setting.option for setting in all_settings()]
+    monkeypatch.setitem(METHODS, "random", import_module("guide_example").RandomChannels())
     recipe = make_recipe({"method": "random", "random": {"seed": 3}})
     assert recipe.pruning().config.seed == 3  # type: ignore[attr-defined]
     assert "[random]\nseed = 3\n" in recipe.as_toml()

@@ -41,7 +41,7 @@ def test_every_method_with_settings_has_a_section() -> None:
 def test_a_file_holds_the_settings_of_its_own_method_only() -> None:
     recipe = make_recipe({"method": "ns", "ns": {"sparsity": 1e-3}})
     settings = tomllib.loads(recipe.as_toml())
-    assert settings["ns"] == {"sparsity": 1e-3, "highest": 1e-2, "sparse_share": 0.5}
+    assert settings["ns"] == {"sparsity": 1e-3, "highest": 1e-2, "sparse_share": 0.5, "scratch": False}
     assert METHODS.keys() & settings.keys() == METHODS.keys() & recipe.as_dict().keys() == {"ns"}
     assert make_recipe(settings) == recipe
 

@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 import sanp
-from sanp.methods import METHODS, method_named
+from sanp.methods import METHODS, method_named, random_channels
 from sanp.methods.cutting.cut import CutNetwork
 from sanp.training.fitting import run_stages
 from tests.methods.conftest import task
@@ -21,7 +21,8 @@ def test_the_example_in_the_guide_is_a_method(trained: dict[str, nn.Module], mon
     source = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     line = re.search(r'`"(\w+)": (\w+)\(\),`', text)
     assert source is not None and line is not None
-    module = ModuleType("random_filters")
+    assert source[1] == Path(random_channels.__file__).read_text(encoding="utf-8")
+    module = ModuleType("random_channels")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look their module up
     exec(compile(source[1], str(GUIDE), "exec"), module.__dict__)
     monkeypatch.setitem(METHODS, line[1], getattr(module, line[2])())

@@ -9,6 +9,7 @@ from torch import nn
 
 import sanp
 from sanp.core.errors import SanpError
+from sanp.experiments.table import shown
 from sanp.gating.network import GatedNetwork
 from sanp.methods import METHODS, config_of, method_named
 from sanp.methods.cutting.cut import CutNetwork
@@ -16,8 +17,8 @@ from sanp.training.fitting import run_stages
 from tests.conftest import SmallNet, coloured_squares
 from tests.methods.conftest import QUICK, Residual, task
 
-PRUNING = sorted(set(METHODS) - {"dense"})
-CUTTING = ("l1", "ns", "fcp", "autopruner")
+PRUNING = sorted(set(METHODS) - {"dense", "dense_longer"})
+CUTTING = ("l1", "ns", "fcp", "autopruner", "depgraph", "uniform", "random")
 FRESH = {"chain": SmallNet, "residual": Residual}
 
 
@@ -30,6 +31,9 @@ WRONG: dict[str, dict[str, object]] = {
     "weight": {"rounds": "three"},
     "rnp": {"explore": 2.0},
     "d2nn": {"lr": 0.0},
+    "fixed_k": {"centre": "one"},
+    "random": {"seed": 0.5},
+    "uniform": {"distill": 2},
 }
 
 
@@ -44,8 +48,8 @@ CHANNEL_EACH = 1 / 16
 """half a channel of every layer: as near as an equal share of 16 channels comes"""
 MISS = {
     **dict.fromkeys(("cg", "d2nn", "rnp", "weight"), POINT),
-    **dict.fromkeys(("autopruner", "ns", "sanp", "static"), CHANNEL),
-    **dict.fromkeys(("fbs", "fcp", "fixed_k", "l1"), CHANNEL_EACH),
+    **dict.fromkeys(("autopruner", "depgraph", "ns", "sanp", "static"), CHANNEL),
+    **dict.fromkeys(("fbs", "fcp", "fixed_k", "l1", "random", "uniform"), CHANNEL_EACH),
 }
 """on the images that a method is calibrated on"""
 
@@ -86,7 +90,7 @@ def test_a_method_meets_the_budget_and_is_the_same_from_its_file(
         assert isinstance(pruned, CutNetwork) == (name in CUTTING)
 
 
-@pytest.mark.parametrize("name", ["l1", "ns", "fcp", "autopruner", "weight", "cg", "fbs", "rnp"])
+@pytest.mark.parametrize("name", ["l1", "ns", "fcp", "autopruner", "weight", "cg", "fbs", "rnp", "uniform", "random"])
 def test_a_run_stopped_between_two_stages_ends_the_same(name: str, trained: dict[str, nn.Module]) -> None:
     net = trained["residual"]
     short = task()
@@ -132,12 +136,24 @@ def test_methods_adapt_to_layers_and_samples_as_the_papers_tables_say() -> None:
     assert adaptive["sanp"] == (True, True)
     assert adaptive["fixed_k"] == adaptive["fbs"] == adaptive["cg"] == (False, True)
     assert adaptive["static"] == adaptive["ns"] == adaptive["fcp"] == (True, False)
-    assert adaptive["dense"] == adaptive["l1"] == (False, False)
+    assert adaptive["autopruner"] == adaptive["depgraph"] == (True, False)
+    assert adaptive["dense"] == adaptive["l1"] == adaptive["uniform"] == adaptive["random"] == (False, False)
+
+
+def test_a_table_says_which_methods_are_simplified() -> None:
+    assert {name for name in METHODS if METHODS[name].simplified} == {"rnp", "d2nn"}
+    assert [shown(name) for name in ("rnp", "d2nn", "cg", "m_cifarnet", "unknown")] == [
+        "RNP (simplified)",
+        "D2NN (simplified)",
+        "CG",
+        "M-CifarNet",
+        "unknown",
+    ]
 
 
 def test_settings_of_a_method_are_given_by_its_config() -> None:
     configs = {name: config for name in METHODS if (config := config_of(name)) is not None}
-    assert configs.keys() == {"static", "fbs", "ns", "fcp", "cg", "autopruner", "weight", "rnp", "d2nn"}
+    assert configs.keys() == WRONG.keys()
     for name, config in configs.items():
         assert method_named(name, config()) == METHODS[name]
     changed = method_named("cg", configs["cg"](groups=8))

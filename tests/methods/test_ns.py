@@ -47,3 +47,18 @@ def test_a_network_without_scales_is_refused_before_training() -> None:
     )
     with pytest.raises(SanpError, match="this network has none"):
         next(NS().stages(net, task()))
+
+
+def test_the_paper_s_weights_can_be_given_and_the_penalty_runs_in_pretraining_from_new_weights() -> None:
+    assert [NSConfig(sparsity=weight).weight(1.0) for weight in (1e-4, 1e-5)] == [1e-4, 1e-5]
+    torch.manual_seed(7)
+    net = Residual()
+    stage = next(NS(config=NSConfig(sparsity=1e-4, scratch=True)).stages(net, task()))
+    assert (stage.name, stage.epochs) == ("sparsity", 4 + 2)  # pretraining, and half of the others
+    assert stage.optimizers[0].optimizer.param_groups[0]["initial_lr"] == 0.1
+    assert not torch.equal(stage.net.get_parameter("stem.weight"), net.stem.weight)
+    # Σ|γ| = 3 · 16 at the start; the penalty is 1e-4 of it.
+    x, y = next(iter(task().loader))
+    with_penalty = stage._step_loss(x, y, 0.0)
+    assert with_penalty.shown is not None
+    assert with_penalty.loss.item() - with_penalty.shown == pytest.approx(48e-4, rel=1e-3)

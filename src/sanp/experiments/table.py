@@ -26,14 +26,22 @@ NAMES = {
     "weight": "weights",
     "rnp": "RNP",
     "d2nn": "D2NN",
+    "depgraph": "DepGraph",
+    "uniform": "thinner, from scratch",
+    "random": "random channels",
+    "dense_longer": "Unpruned, trained longer",
     "dense": "Unpruned",
 }
 """backbones and methods as the paper writes them"""
 
 
 def shown(name: str) -> str:
-    """The name of a backbone or method in tables; ``name`` itself if it is not in ``NAMES``."""
-    return NAMES.get(name, name)
+    """The name of a backbone or method in tables; ``name`` itself if it is not in ``NAMES``.
+
+    A method that is a simplified form of the published one says so.
+    """
+    simplified = name in METHODS and METHODS[name].simplified
+    return NAMES.get(name, name) + (" (simplified)" if simplified else "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,19 @@ from sanp.methods.autopruner import AutoPruner
 from sanp.methods.cg import CG
 from sanp.methods.d2nn import D2NN
 from sanp.methods.dense import Dense
+from sanp.methods.dense_longer import DenseLonger
+from sanp.methods.depgraph import DepGraph
 from sanp.methods.fbs import FBS
 from sanp.methods.fcp import FCP
 from sanp.methods.fixed_k import FixedK
 from sanp.methods.l1 import L1
 from sanp.methods.method import Method
 from sanp.methods.ns import NS
+from sanp.methods.random_channels import RandomChannels
 from sanp.methods.rnp import RNP
 from sanp.methods.sanp import SANP
 from sanp.methods.static import Static
+from sanp.methods.uniform import Uniform
 from sanp.methods.weight import Weight
 
 METHODS: dict[str, Method] = {
@@ -36,6 +40,10 @@ METHODS: dict[str, Method] = {
     "weight": Weight(),
     "rnp": RNP(),
     "d2nn": D2NN(),
+    "depgraph": DepGraph(),
+    "uniform": Uniform(),
+    "random": RandomChannels(),
+    "dense_longer": DenseLonger(),
     "dense": Dense(),
 }
 

@@ -1,12 +1,18 @@
 """CG, Channel Gating (Hua et al., 2019): a quarter of the input channels decides for each pixel if the rest is added.
 
-The loss is cross entropy + 1e-4 Σ (δ - T)², which pulls every threshold δ towards the target T. In training T follows
-the budget; at the end it is set on training images so that the FLOPs meet the budget. The first convolution and 1x1
-shortcuts are not gated. Since it skips pixels and not channels, an engine that skips channels does not become faster.
+The base path is grouped, as the authors have it: inputs and outputs are divided into p blocks, and output block g is
+decided by input block g. Their shuffling of the inputs becomes a choice of which channels form a block, so that a
+pretrained network is not changed by it. Gated are the convolutions that an activation follows, not the first one, 1x1
+shortcuts, or one before an addition; those too only if the budget cannot be met otherwise.
+
+The loss is cross entropy + 1e-4 Σ (δ - T)², which pulls every threshold δ towards the target T. The authors' T is a
+constant; here it follows the budget in training, and at the end it is set on training images so that the FLOPs meet the
+budget. Their sparse back-propagation, which saves time in training, is left out. Since CG skips pixels and not
+channels, an engine that skips channels does not become faster.
 """
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -16,13 +22,14 @@ from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating
 from sanp.gating.accounting import mean_kept
-from sanp.methods.parts.pixel_gate import PixelGatedNetwork
+from sanp.methods.parts.pixel_gate import PixelGatedNetwork, gateable
 from sanp.methods.parts.retrain import check_reach, epochs_in_parts, kept_of
 from sanp.spm.recording import decisions_of, record
 from sanp.tracing.topology import module_path
+from sanp.training.config import FitConfig
 from sanp.training.controller import BudgetController, IntegralController
 from sanp.training.finish import finish_norms, first_images
-from sanp.training.optimizers import schedule, sgd, tuned
+from sanp.training.optimizers import Tuned, schedule, sgd, tuned
 from sanp.training.precision import Format
 from sanp.training.stage import Stage, Stages, steps_in
 from sanp.training.task import Task, with_teacher
@@ -38,6 +45,14 @@ class CGConfig:
 
     groups: int = 4
     """p: 1/p of the input channels, the base path, is always computed and decides about the others"""
+    grouped: bool = True
+    """output block g has input block g as its base path; if not, the first 1/p of the inputs serves all outputs"""
+    shuffle: bool = True
+    """with grouped: a block has inputs from all over the layer; if not, neighbouring ones"""
+    gate_all: bool | None = None
+    """gate convolutions without an activation too, as before an addition; none: only if the budget needs it"""
+    decay: bool = False
+    """apply weight decay to the thresholds, which the authors do not"""
     hold: float = 1e-4
     """weight of Σ (δ - T)², which pulls the thresholds δ towards the target T"""
     gain: float = 0.5
@@ -82,6 +97,7 @@ class CG:
     name: str = "cg"
     layer_adaptive: bool = False
     sample_adaptive: bool = True
+    simplified: str = ""
     config: CGConfig = field(default_factory=CGConfig)
 
     def check(self, net: nn.Module, task: Task) -> None:
@@ -101,8 +117,14 @@ class CG:
 
     def _network(self, net: nn.Module, task: Task) -> tuple[PixelGatedNetwork, float]:
         """A copy with pixel gates, and the budget as a share of the dense FLOPs."""
-        network = PixelGatedNetwork(copy.deepcopy(net), task.example(), self.config.groups)
-        kept = kept_of(task, network.cost.dense_flops)
+        example, groups = task.example(), self.config.groups
+        few = self.config.gate_all is None and bool(gateable(net, example, groups, gate_all=False))
+        for gate_all in (False, True) if few else (self.config.gate_all is not False,):
+            how = {"grouped": self.config.grouped, "shuffle": self.config.shuffle, "gate_all": gate_all}
+            network = PixelGatedNetwork(copy.deepcopy(net), example, groups, **how)
+            kept = kept_of(task, network.cost.dense_flops)
+            if kept >= base_kept(network):
+                break
         check_reach(base_kept(network), kept, self.name)
         return network, kept
 
@@ -115,10 +137,19 @@ class CG:
             lowest=OPEN,
             highest=CLOSED,
         )
-        optimizers = [tuned(sgd(list(network.parameters()), task.config.lr, task.config), schedule(task.config))]
-        return stage_with_term(
-            "joint", network, task, epochs, optimizers, HeldThresholds(network, controller, self.config.hold)
-        )
+        term = HeldThresholds(network, controller, self.config.hold)
+        return stage_with_term("joint", network, task, epochs, self._optimizers(network, task.config), term)
+
+    def _optimizers(self, network: PixelGatedNetwork, config: FitConfig) -> list[Tuned]:
+        """SGD for the network, and SGD for the thresholds, by default without weight decay."""
+        thresholds = [gate.offset for gate in network.gates]
+        own = {id(threshold) for threshold in thresholds}
+        others = [parameter for parameter in network.parameters() if id(parameter) not in own]
+        undecayed = config if self.config.decay else replace(config, weight_decay=0.0)
+        return [
+            tuned(sgd(others, config.lr, config), schedule(config)),
+            tuned(sgd(thresholds, config.lr, undecayed), schedule(config)),
+        ]
 
 
 def base_kept(network: PixelGatedNetwork) -> float:

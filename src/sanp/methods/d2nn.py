@@ -84,6 +84,10 @@ class D2NN(ChoosingMethod):
     name: str = "d2nn"
     layer_adaptive: bool = True
     sample_adaptive: bool = True
+    simplified: str = (
+        "the modules are a layer and its own first quarter, not those of a network made for choices; rewards are those "
+        "of single images, not of sets of them"
+    )
     widths: tuple[float, ...] = WIDTHS
     config: D2NNConfig = field(default_factory=D2NNConfig)
 

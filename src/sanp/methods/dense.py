@@ -15,6 +15,7 @@ class Dense:
     name: str = "dense"
     layer_adaptive: bool = False
     sample_adaptive: bool = False
+    simplified: str = ""
 
     def check(self, net: nn.Module, task: Task) -> None:
         """Accepts every budget, since it is not used."""

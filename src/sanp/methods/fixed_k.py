@@ -1,13 +1,16 @@
 """FIXED K (paper 5.1): opens the same share of channels in every layer for every image, those of highest saliency.
 
 There is no hashing and no cost loss; open channels are still scaled by s. The share is set so that the FLOPs meet the
-budget.
+budget. Which channels win depends on the saliencies' order alone, so that other descriptors may suit it than SANP.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import gcd
 
+from torch import nn
+
+from sanp.core.checks import check_fields
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.methods.method import GatingMethod
@@ -16,8 +19,26 @@ from sanp.spm.binarize import TopK
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.training.controller import BudgetController
 from sanp.training.fitting import warmup_stage
-from sanp.training.stage import Stage
+from sanp.training.stage import Stage, Stages
 from sanp.training.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedKConfig:
+    """Settings of FIXED K."""
+
+    standardize: bool | None = None
+    """standardise the descriptors over the images; none: as in the section spm"""
+    centre: float | None = None
+    """mean of standardised descriptors; none: as in the section spm"""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def spm(self, given: SPMConfig) -> SPMConfig:
+        """The settings of the SPMs: those ``given``, with the descriptors of this method."""
+        standardize = given.standardize if self.standardize is None else self.standardize
+        return replace(given, standardize=standardize, centre=given.centre if self.centre is None else self.centre)
 
 
 def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
@@ -29,11 +50,17 @@ def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedK(GatingMethod):
-    """FIXED K as a pruning method; it has no settings of its own."""
+    """FIXED K as a pruning method."""
 
     name: str = "fixed_k"
     layer_adaptive: bool = False
     sample_adaptive: bool = True
+    config: FixedKConfig = field(default_factory=FixedKConfig)
+
+    def stages(self, net: nn.Module, task: Task) -> Stages:
+        """Gates the network with the descriptors of the settings, then trains it."""
+        finished = yield from super().stages(net, replace(task, spm=self.config.spm(task.spm)))
+        return finished
 
     def spm_maker(self) -> MakeSPM:
         """SPMs that open a fixed number of channels; all of them at first."""

@@ -22,6 +22,7 @@ class L1:
     name: str = "l1"
     layer_adaptive: bool = False
     sample_adaptive: bool = False
+    simplified: str = ""
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one channel in each layer already exceeds the budget."""

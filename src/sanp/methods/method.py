@@ -34,6 +34,14 @@ class Method(Protocol):
         """S-a in the paper's tables: the decisions depend on the image."""
         ...
 
+    @property
+    def simplified(self) -> str:
+        """What is left out of the published method, where its authors might not accept the result as theirs.
+
+        Tables mark such a method. Empty for a faithful one.
+        """
+        ...
+
     def check(self, net: nn.Module, task: Task) -> None:
         """Raises an error if the method cannot meet ``task.budget`` on this network; called before training."""
         ...
@@ -62,6 +70,7 @@ class GatingMethod:
     name: str
     layer_adaptive: bool
     sample_adaptive: bool
+    simplified: str = ""
 
     def spm_maker(self) -> MakeSPM:
         """A function that makes the SPMs of one network."""

@@ -5,7 +5,7 @@ set so that the FLOPs meet the budget. A channel with several scales is removed 
 Every layer keeps at least one channel.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,12 @@ from sanp.core.errors import SanpError
 from sanp.methods.cutting.cutting import Cutting
 from sanp.methods.cutting.ranking import below, ranked, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts, plain_stage, total_lr
-from sanp.training.stage import Stages, steps_in
+from sanp.methods.parts.scratch import scratch_stage, untrained
+from sanp.training.stage import Stage, Stages, steps_in
 from sanp.training.task import Task
 
+SEED = 0
+"""of the new weights, if it starts from scratch"""
 PAPER_SPARSITY = 1e-4
 """w in the paper of Network Slimming"""
 PAPER_TOTAL_LR = 66_000
@@ -35,6 +38,9 @@ class NSConfig:
     """upper bound of the raised weight; above it the penalty would outweigh the task's loss"""
     sparse_share: float = 0.5
     """share of the epochs that train with the penalty; the others fine-tune"""
+
+    scratch: bool = False
+    """start from new weights and train with the penalty in pretraining too, as the paper does"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -57,6 +63,7 @@ class NS:
     name: str = "ns"
     layer_adaptive: bool = True
     sample_adaptive: bool = False
+    simplified: str = ""
     config: NSConfig = field(default_factory=NSConfig)
 
     def check(self, net: nn.Module, task: Task) -> None:
@@ -70,11 +77,8 @@ class NS:
         scales = _scales(cutting)
         cutting.check_reach(below(cutting.channel_groups, scale_scores(cutting, scales), float("inf")))
         sparse, fine = epochs_in_parts(task, self.config.sparse_share, 1 - self.config.sparse_share)
-        weight = self.config.weight(total_lr(task.config, sparse, steps_in(task.loader)))
-        if sparse:
-            yield plain_stage(
-                "sparsity", cutting.net, cutting.task, sparse, penalty=lambda _: weight * scale_penalty(scales)
-            )
+        if self.config.scratch or sparse:
+            yield self._sparsity_stage(cutting, scales, sparse)
         scores = ranked(removable_groups(cutting.channel_groups), scale_scores(cutting, scales))
 
         def removed_at(threshold: float) -> set[int]:
@@ -83,6 +87,20 @@ class NS:
         threshold = cutting.level(removed_at, -1.0, max(scores.values()))
         finished = yield from cutting.fine_tune(cutting.without(removed_at(threshold)), fine)
         return finished
+
+    def _sparsity_stage(self, cutting: Cutting, scales: dict[str, Tensor], epochs: int) -> Stage:
+        """The stage with the penalty; from scratch, the epochs of pretraining are added and its rate is used."""
+        task, steps = cutting.task, steps_in(cutting.task.loader)
+        if not self.config.scratch:
+            weight = self.config.weight(total_lr(task.config, epochs, steps))
+            return plain_stage("sparsity", cutting.net, task, epochs, penalty=lambda _: weight * scale_penalty(scales))
+        cutting.net.load_state_dict(untrained(cutting.net, SEED).state_dict())
+        config = replace(task.config, lr=task.config.pretrain_lr)
+        epochs += config.pretrain_epochs
+        strength = self.config.weight(total_lr(config, epochs, steps))
+        return scratch_stage(
+            "sparsity", cutting.net, task, epochs, distill=False, penalty=lambda _: strength * scale_penalty(scales)
+        )
 
 
 def scale_penalty(scales: dict[str, Tensor]) -> Tensor:

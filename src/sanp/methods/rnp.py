@@ -106,6 +106,7 @@ class RNP(ChoosingMethod):
     name: str = "rnp"
     layer_adaptive: bool = True
     sample_adaptive: bool = True
+    simplified: str = "network and agent learn from the same forward, not in turns; price and widths follow the budget"
     widths: tuple[float, ...] = WIDTHS
     config: RNPConfig = field(default_factory=RNPConfig)
 

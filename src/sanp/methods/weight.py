@@ -126,6 +126,7 @@ class Weight:
     name: str = "weight"
     layer_adaptive: bool = True
     sample_adaptive: bool = False
+    simplified: str = ""
     config: WeightConfig = field(default_factory=WeightConfig)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:

@@ -1,8 +1,8 @@
-"""Clusters of channels (FCP; Ding et al., 2019): k-means over their filters, the distances to the means, and the merge.
+"""Clusters of channels (FCP; Ding et al., 2019): k-means over their filters, the distances to the means, what is kept.
 
 The filter of a channel is everything that it is computed with: the kernels of all convolutions that it is an output of,
-and its scale and shift in their batch norms. Channels with equal filters have equal maps. So they can be merged to one,
-if the kernels of the layers that read them are summed.
+and its scale and shift in their batch norms. Channels with equal filters have equal maps. So one of them can be kept
+and the others removed; the output is the same if the kernels of the layers that read them are summed (:func:`merge`).
 """
 
 from dataclasses import dataclass
@@ -54,19 +54,32 @@ def filters(net: nn.Module, parts: list[Part]) -> Tensor:
     return torch.cat([rows_of(net, part) for part in parts], 1)
 
 
-def k_means(points: Tensor, count: int, rounds: int = 20) -> Tensor:
-    """The cluster of each point (C,), from 0 to ``count`` - 1; no cluster is empty.
+def farthest_first(points: Tensor, count: int) -> tuple[list[int], list[float]]:
+    """The first ``count`` points in the order of Gonzalez (1985), and how far the others are from those so far.
 
-    ``points`` is (C, size). The first seed is the longest point, each further one the point farthest from the seeds so
-    far (Gonzalez, 1985), so the result does not depend on random numbers. There are at most ``rounds`` iterations.
+    ``points`` is (C, size). The first is the longest point, each further one the point farthest from those before it.
+    The second list holds the largest distance of any point from its nearest one among the first 1, 2, ... ``count``.
     """
     points = points.detach().double()
     seeds = [int(points.norm(dim=1).argmax())]
     distance = (points - points[seeds[0]]).norm(dim=1)
+    radii = [float(distance.max())]
     while len(seeds) < count:
         distance[seeds] = -1  # a point must not become a seed twice, even if others equal it
         seeds.append(int(distance.argmax()))
         distance = torch.minimum(distance, (points - points[seeds[-1]]).norm(dim=1))
+        radii.append(max(0.0, float(distance.max())))
+    return seeds, radii
+
+
+def k_means(points: Tensor, count: int, rounds: int = 20) -> Tensor:
+    """The cluster of each point (C,), from 0 to ``count`` - 1; no cluster is empty.
+
+    ``points`` is (C, size). The seeds are those of :func:`farthest_first`, so the result does not depend on random
+    numbers. There are at most ``rounds`` iterations.
+    """
+    points = points.detach().double()
+    seeds = farthest_first(points, count)[0]
     centres = points[seeds]
     assigned = torch.zeros(len(points), dtype=torch.long)
     for _ in range(rounds):
@@ -90,6 +103,18 @@ def cluster_means(rows: Tensor, assigned: Tensor, count: int) -> Tensor:
 def spread(rows: Tensor, assigned: Tensor, count: int) -> Tensor:
     """Σ |w_i - mean of its cluster|² over the rows w_i; the arguments are those of :func:`cluster_means`."""
     return (rows - cluster_means(rows, assigned, count)[assigned.to(rows.device)]).square().sum()
+
+
+def nearest_to_mean(points: Tensor, assigned: Tensor) -> Tensor:
+    """The index of the point of each cluster that is nearest to the cluster's mean: (count,).
+
+    ``points`` is (C, size), ``assigned`` (C,) the cluster of each.
+    """
+    points = points.detach().double()
+    count = int(assigned.max()) + 1
+    distance = (points - cluster_means(points, assigned, count)[assigned.to(points.device)]).norm(dim=1).cpu()
+    members = [(assigned == cluster).nonzero()[:, 0] for cluster in range(count)]
+    return torch.stack([member[distance[member].argmin()] for member in members])
 
 
 @torch.no_grad()
