@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from sanp.core.checks import require
+from sanp.core.files import own_folder
 from sanp.experiments.shipped import run_named
 
 
@@ -30,7 +31,7 @@ def report(
         return
     from sanp.report.figure_files import write_figures
 
-    folder = out or place / "figures"
+    folder = out or own_folder(place, "figures")
     drawn = write_figures(runs, folder, format)
     console.print(f"{len(drawn)} figures and captions.md: {folder}", soft_wrap=True)
 
