@@ -12,6 +12,10 @@ class SlowWarning(UserWarning):
     """Something works, but more slowly than its user would expect; the message says why."""
 
 
+class BudgetWarning(UserWarning):
+    """A network was trained, but its cost misses the budget; the message says by how much and why."""
+
+
 class Stopped(SanpError):
     """A run was asked to stop, and has saved its state so that it can be resumed."""
 
