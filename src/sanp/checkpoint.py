@@ -6,7 +6,6 @@ saved tensors. Files are written to a temporary file first and then renamed, so 
 
 import copy
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -19,10 +18,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sanp.core.checks import check_network, checked_path
-from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
+from sanp.core.errors import SanpError, shown
+from sanp.core.files import check_tensor_file, write_atomically
+from sanp.core.forward_size import check_forward, check_numbers
 from sanp.core.modules import unwrapped
-from sanp.gating.amount import Amount
+from sanp.gating.amount import Amount, parse_budget
 from sanp.gating.network import GatedNetwork, Origin
 from sanp.methods import method_named
 from sanp.methods.method import Gating
@@ -31,9 +31,6 @@ from sanp.spm.module import BEFORE, SPM, SPMConfig
 
 FORMAT = 1
 KEY = "sanp"
-LARGEST_EXAMPLE = 8_000_000
-"""most numbers in an example input that a header may ask for (a 1600x1600 image in colour), so that a damaged file
-cannot fill the memory"""
 
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
@@ -84,7 +81,7 @@ def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None
         _fill(net, tensors, path)
         return net
     origin = _origin(header.gates, path)
-    example = _example(origin, path) if example_input is None else example_input
+    example = _zeros(origin.input_shapes, origin.input_keys, net, path) if example_input is None else example_input
     method = method_named(origin.method)
     if not isinstance(method, Gating):
         raise SanpError(f"{path}: the header says that {origin.method} gated this network, which it never does")
@@ -103,7 +100,7 @@ def _load_form(
     try:
         if example is None:
             shapes = () if form["input_shape"] is None else (tuple(map(_size, form["input_shape"])),)
-            example = _zeros(shapes, path)[0]
+            example = _zeros(shapes, None, net, path)[0]
         network = rebuild(net, form, example)
     except (KeyError, TypeError, AttributeError) as error:
         raise SanpError(f"{path}: the header's form is damaged ({type(error).__name__}: {error})") from error
@@ -128,6 +125,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
     if not Path(path).is_file():
         raise SanpError(f"{path} is not a file: give a .safetensors file that sanp.save wrote")
     try:
+        check_tensor_file(Path(path))
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -143,7 +141,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SanpError(f"{path}: the header's field {KEY!r} is damaged ({type(error).__name__}: {error})") from error
     if version != FORMAT:
-        raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: install the sanp that wrote it")
+        raise SanpError(f"{path} has format {shown(version)}, this sanp reads {FORMAT}: install the sanp that wrote it")
     if not isinstance(network, str) or not isinstance(gates, dict | None) or not isinstance(form, dict | None):
         raise SanpError(f"{path}: the header's network, gates or form field is damaged")
     return Header(network, gates, form), tensors
@@ -182,25 +180,21 @@ def _origin(gates: dict[str, Any], path: Any) -> Origin:
 
 def _size(size: object) -> int:
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise SanpError(f"{size!r} in input_shapes is not a size")
+        raise SanpError(f"{shown(size)} in input_shapes is not a size")
     return size
 
 
-def _example(origin: Origin, path: Any) -> Any:
-    parts = _zeros(origin.input_shapes, path)
-    return parts if origin.input_keys is None else dict(zip(origin.input_keys, parts, strict=True))
-
-
-def _zeros(shapes: tuple[tuple[int, ...], ...], path: Any) -> tuple[Tensor, ...]:
-    """An example input of these shapes."""
+def _zeros(shapes: tuple[tuple[int, ...], ...], keys: tuple[str, ...] | None, net: nn.Module, path: Any) -> Any:
+    """An example input of these shapes for ``net``, positional or under the names ``keys``."""
     if not shapes:
         raise SanpError(
             f"{path} does not say what input the network takes: give load the example_input that it was pruned with"
         )
-    numbers = sum(math.prod(shape) for shape in shapes)  # in Python numbers, which do not overflow
-    if numbers > LARGEST_EXAMPLE:
-        raise SanpError(f"{path} asks for an example of {numbers} numbers: give load an example_input instead")
-    return tuple(torch.zeros(shape) for shape in shapes)
+    check_numbers(shapes, path)
+    empty = tuple(torch.empty(shape, device="meta") for shape in shapes)
+    check_forward(net, empty if keys is None else dict(zip(keys, empty, strict=True)), path)
+    zeros = tuple(torch.zeros(shape) for shape in shapes)
+    return zeros if keys is None else dict(zip(keys, zeros, strict=True))
 
 
 def _threshold_names(net: nn.Module) -> set[str]:
@@ -236,9 +230,12 @@ def _fill(net: nn.Module, tensors: Mapping[str, Tensor], path: Any) -> None:
 def _set_thresholds(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> None:
     try:
         for name, layer in gated.layers.items():
-            layer.spm.threshold.fill_(float(gates["thresholds"][name]))
-        gated.budget = None if gates["budget"] is None else Amount(**gates["budget"])
-    except (KeyError, TypeError, ValueError) as error:
+            threshold = torch.tensor(float(gates["thresholds"][name]), dtype=layer.spm.threshold.dtype)
+            if not bool(torch.isfinite(threshold)):
+                raise ValueError(f"the threshold of {name} is {shown(gates['thresholds'][name])}")
+            layer.spm.threshold.copy_(threshold)
+        gated.budget = None if gates["budget"] is None else parse_budget(Amount(**gates["budget"]))
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise SanpError(
             f"{path}: the header's thresholds or budget are damaged ({type(error).__name__}: {error})"
         ) from error

@@ -113,3 +113,19 @@ def test_wrong_inputs_get_clear_errors(x: Tensor, message: str) -> None:
     fast = compile(nn.Conv2d(2, 3, 3), torch.zeros(1, 2, 8, 8))
     with pytest.raises(SanpError, match=message):
         fast(x)
+
+
+def negative_bit(x: Tensor) -> Tensor:
+    """The same numbers in a tensor whose memory holds them with the other sign, as views of conjugates are."""
+    view = torch.complex(torch.zeros_like(x), -x).conj().imag
+    assert view.is_neg() and torch.equal(view, x)
+    return view
+
+
+def test_a_tensor_with_the_negative_bit_is_computed_as_its_numbers_are() -> None:
+    make, shape = EXAMPLES["residual"]
+    x = torch.randn(5, *shape)
+    fast = compile(gated_network(trained_like(make(), shape), x), x)
+    expected = fast(x.clone())
+    assert torch.equal(fast(negative_bit(x)), expected)
+    assert torch.equal(fast(torch._neg_view(-x)), expected)  # contiguous, unlike the view of a conjugate

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import sanp
+from sanp.core.errors import BudgetWarning
 from sanp.training.finish import estimate_norms
 from sanp.training.fitting import fit_stages, pretrain_stage, run_stages
 from sanp.training.precision import Format
@@ -162,3 +163,16 @@ def test_a_generator_of_stages_is_run_to_its_end_and_gives_the_network(
     config = sanp.FitConfig(warmup_epochs=0, joint_epochs=1, precision="fp32")
     finished = run_stages(fit_stages(gated, Task(loader=squares_loader, budget="70%", config=config)))
     assert finished is gated
+
+
+def test_a_budget_that_calibration_misses_is_told() -> None:
+    """Four channels of one layer that see one image: steps of a quarter, and the budget lies between two of them."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    image = torch.randn(1, 3, 8, 8)
+    gated = sanp.gate(net, image)
+    config = dataclasses.replace(QUICK, joint_epochs=1, norm_batches=0)
+    with pytest.warns(BudgetWarning, match=r"computes \d+\.\d% of the dense FLOPs for the 1 image .* is 62\.0%: no"):
+        sanp.fit(gated, [(image, torch.tensor([1]))], "62%", config=config)
+    reached = sanp.evaluate(gated, [(image, torch.tensor([1]))]).kept
+    assert abs(reached - 0.62) > 0.01

@@ -7,12 +7,11 @@ from importlib import metadata
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from sanp.cli.bench import bench
 from sanp.cli.compare import compare
-from sanp.cli.console import console
+from sanp.cli.console import console, make_console, plain
 from sanp.cli.data import data_app
 from sanp.cli.eval import evaluate_run
 from sanp.cli.explore import explore
@@ -76,6 +75,16 @@ def main() -> None:
         if _debug["on"]:
             raise
         if speaks or isinstance(error, distributed.RankLost):  # else the first process says the same
-            line = escape(" ".join(str(error).split()))
-            Console(stderr=True).print(f"[red]error:[/red] {line}", highlight=False, soft_wrap=True)
+            _say(error)
         sys.exit(2)
+    except OSError as error:
+        if _debug["on"]:
+            raise
+        _say(f"{error.filename or 'a file'}: {error.strerror or error}")
+        sys.exit(2)
+
+
+def _say(error: object) -> None:
+    """Prints an error as one line."""
+    line = Text.assemble(("error:", "red"), " ", plain(" ".join(str(error).split())))
+    make_console(stderr=True).print(line, soft_wrap=True)

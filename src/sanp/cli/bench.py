@@ -11,6 +11,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from sanp.backbones import build
+from sanp.cli.console import make_console, plain
 from sanp.cli.factory import build_network, read_input
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
@@ -50,12 +51,12 @@ def bench(
         raise SanpError(f"{target} is neither the folder of a run nor module:factory: give one of them")
     path = figure or (run if run.is_dir() else Path()) / "bench.html"
     write_figure(time_against_flops([found.as_dict()]), path)
-    console = Console(stderr=as_json)
+    console = make_console(stderr=as_json)
     if as_json:
         sys.stdout.write(json.dumps(found.as_dict()) + "\n")
     else:
         show(found, console)
-    console.print(f"figure: {path}", soft_wrap=True)
+    console.print(f"figure: {plain(path)}", soft_wrap=True)
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -85,11 +86,11 @@ def _of_factory(target: str, shape: str) -> tuple[nn.Module, nn.Module, Tensor]:
 
 def show(found: Bench, console: Console) -> None:
     """Prints the rows of a measurement, and what could not be timed."""
-    title = f"{found.network}, batch {found.batch}, {found.threads} thread{'s' if found.threads > 1 else ''}"
+    title = f"{plain(found.network)}, batch {found.batch}, {found.threads} thread{'s' if found.threads > 1 else ''}"
     table = Table("", "FLOPs", "ms an image", "of best dense", "of own dense", title=title)
     for row in found.rows:
         best = "" if row.of_best_dense is None else f"{row.of_best_dense:.2f}"
-        table.add_row(row.what, f"{row.kept:.0%}", f"{row.ms:.3f}", best, f"{row.of_own_dense:.2f}")
+        table.add_row(plain(row.what), f"{row.kept:.0%}", f"{row.ms:.3f}", best, f"{row.of_own_dense:.2f}")
     console.print(table)
     for name, why in found.missing.items():
-        console.print(f"{name} is left out: {why}", markup=False, highlight=False)
+        console.print(plain(f"{name} is left out: {why}"))

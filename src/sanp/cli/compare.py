@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from sanp.cli.console import make_console, plain, plain_lines
 from sanp.core.errors import SanpError
 from sanp.experiments.compare import compare as carry_out
 from sanp.experiments.compare import read_plan
@@ -30,14 +30,14 @@ def compare(
     """Compare methods in one table: train a comparison, or read finished runs."""
     if (recipe is None) == (not runs):
         raise SanpError("give run folders, or a comparison with --recipe: one of the two")
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     if recipe is not None:
         plan = read_plan(recipe, out)
-        rows = carry_out(plan, out, workers=workers, timed=time, tell=lambda line: console.print(line))
+        rows = carry_out(plan, out, workers=workers, timed=time, tell=lambda line: console.print(plain(line)))
     else:
         if time:
             time_runs(runs or [])
         rows = read_rows(runs or [])
-    sys.stdout.write(FORMATS["markdown"](rows))
+    sys.stdout.write(plain_lines(FORMATS["markdown"](rows)))
     if table is not None:
         write_table(rows, table)

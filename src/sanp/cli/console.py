@@ -1,5 +1,29 @@
-"""The console of the commands that several processes may run together: only the first process prints."""
+"""What the commands print with: consoles that take text as text, and a function that makes any text safe to print.
+
+Names come from outside: of classes, layers, files, data sets. They may hold rich's markup or codes for the terminal.
+"""
 
 from rich.console import Console
 
-console = Console()
+
+def make_console(*, stderr: bool = False) -> Console:
+    """A console for which ``[red]`` and ``:smile:`` are text like any other."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+console = make_console()
+"""of the commands that several processes may run together: only the first process prints"""
+
+
+def plain(value: object) -> str:
+    """The value as text that only prints: what is not printable, such as an escape code, is written as ``\\x1b``."""
+    return "".join(each if each.isprintable() else _written(each) for each in str(value))
+
+
+def plain_lines(text: str) -> str:
+    """The same for text of several lines, whose ends are kept."""
+    return "\n".join(map(plain, text.split("\n")))
+
+
+def _written(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

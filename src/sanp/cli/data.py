@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.progress import Progress as Bar
 from rich.table import Table
 
 from sanp import data
-from sanp.cli.console import console
+from sanp.cli.console import console, plain
 
 data_app = typer.Typer(help="Data sets: what there is, and fetching them.", no_args_is_help=True)
 
@@ -19,7 +20,9 @@ def list_data() -> None:
     table = Table("name", "images", "classes", "size", "here")
     for entry in data.describe():
         size = f"{entry.bytes / 1e6:.0f} MB"
-        table.add_row(entry.name, str(entry.images), str(entry.classes), size, str(entry.path) if entry.here else "no")
+        table.add_row(
+            entry.name, str(entry.images), str(entry.classes), size, plain(entry.path) if entry.here else "no"
+        )
     console.print(table)
 
 
@@ -30,10 +33,10 @@ def get_data(
 ) -> None:
     """Fetch a data set and check it."""
     with Bar(console=console) as bar:
-        task = bar.add_task(name, total=None)
+        task = bar.add_task(escape(plain(name)), total=None)
 
         def show(what: str, done: int, total: int | None) -> None:
-            bar.update(task, description=what, completed=done, total=total)
+            bar.update(task, description=escape(plain(what)), completed=done, total=total)
 
         path = data.get(name, root, progress=show)
-    console.print(f"{name}: {path}")
+    console.print(f"{plain(name)}: {plain(path)}")

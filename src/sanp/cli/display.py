@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from sanp.cli.console import plain
 from sanp.evaluation import Report
 from sanp.experiments.metrics import read_metrics
 from sanp.experiments.run import Finished
@@ -63,7 +64,7 @@ class LiveProgress:
 
     def _cells(self, progress: Progress) -> tuple[str, ...]:
         return (
-            progress.stage,
+            plain(progress.stage),
             f"{progress.epoch}/{progress.epochs}",
             f"{progress.loss:.3f}",
             _percent(progress.accuracy),
@@ -84,7 +85,7 @@ class LiveProgress:
 
 def before_and_after(finished: Finished, budget: str) -> Table:
     """The table at the end of a run: the network before and after pruning."""
-    table = Table("", "accuracy", "FLOPs per image", "of dense", title=f"budget {budget}")
+    table = Table("", "accuracy", "FLOPs per image", "of dense", title=f"budget {plain(budget)}")
     for name, report in (("before", finished.dense), ("after", finished.pruned)):
         table.add_row(name, f"{report.accuracy:.2%}", human(report.flops), f"{report.kept:.2%}")
     table.caption = left_to_thresholds(finished)
@@ -110,7 +111,7 @@ def report_table(report: Report) -> Table:
     for layer in report.layers:
         counts = (str(count) for count in (layer.never, layer.sometimes, layer.always))
         flops = (human(layer.flops), human(layer.dense_flops))
-        table.add_row(layer.name, str(layer.channels), f"{layer.kept:.1%}", *counts, *flops)
+        table.add_row(plain(layer.name), str(layer.channels), f"{layer.kept:.1%}", *counts, *flops)
     return table
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from sanp.cli.console import make_console
 from sanp.core.checks import require
 
 
@@ -17,7 +17,7 @@ def explore(
     require("explore", "plotly", "dash")
     from sanp.report.explorer.server import serve
 
-    console = Console()
+    console = make_console()
     console.print("measuring what each budget costs ...")
     server, address = serve(run, port)
     console.print(f"open {address} in a browser; end with Ctrl-C", soft_wrap=True)

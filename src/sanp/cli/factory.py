@@ -47,6 +47,9 @@ def build_network(target: str) -> nn.Module:
 def read_input(shape: str) -> Tensor:
     """A random input of a shape that is written as sizes with commas."""
     sizes = shape.split(",")
-    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
+    if not all(size.strip().isdecimal() and len(size) < 10 and int(size) > 0 for size in sizes):
         raise SanpError(f"input {shape!r} cannot be read: give sizes with commas, as 1,3,224,224")
-    return torch.randn([int(size) for size in sizes])
+    try:
+        return torch.randn([int(size) for size in sizes])
+    except RuntimeError as error:
+        raise SanpError(f"input {shape} does not fit in memory: give a smaller one") from error

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from sanp.cli.console import make_console, plain_lines
 from sanp.cli.factory import build_network, read_input
 from sanp.gating.flops import human
 from sanp.gating.gating import gate
@@ -20,7 +20,7 @@ def inspect(
     shortcuts: Annotated[bool, typer.Option(help="Gate 1x1 shortcut convolutions too.")] = True,
 ) -> None:
     """Show every convolution of a network, its gate and what feeds it."""
-    Console().print(inspect_network(target, input, skip=skip or (), shortcuts=shortcuts), markup=False, highlight=False)
+    make_console().print(plain_lines(inspect_network(target, input, skip=skip or (), shortcuts=shortcuts)))
 
 
 def inspect_network(target: str, shape: str, *, skip: Sequence[str] = (), shortcuts: bool = True) -> str:

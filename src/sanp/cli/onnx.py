@@ -5,8 +5,8 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
 
+from sanp.cli.console import make_console, plain
 from sanp.experiments.run_folder import load_data, load_run, read_run
 from sanp.experiments.shipped import run_named
 
@@ -26,4 +26,4 @@ def export(
     dataset = load_data(read_run(run))
     example = torch.zeros(1, dataset.channels, dataset.image_size, dataset.image_size)
     write(load_run(run, dataset), file, example, dynamic=not masked)
-    Console().print(f"{file}: {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
+    make_console().print(f"{plain(file)}: {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)

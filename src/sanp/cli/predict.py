@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from sanp.cli.console import make_console, plain
 from sanp.experiments.shipped import run_named
 from sanp.gating.flops import human
 
@@ -29,5 +29,5 @@ def predict(
     table = Table("image", "label", "confidence", "FLOPs", "of dense", "ms")
     for each in found:
         shares = (f"{each.confidence:.1%}", human(each.flops), f"{each.kept:.1%}")
-        table.add_row(each.image, each.label, *shares, f"{1e3 * each.seconds:.1f}")
-    Console().print(table)
+        table.add_row(plain(each.image), plain(each.label), *shares, f"{1e3 * each.seconds:.1f}")
+    make_console().print(table)

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from sanp.cli.console import make_console, plain
 from sanp.core.checks import require
+from sanp.core.files import own_folder
 from sanp.experiments.shipped import run_named
 
 
@@ -22,17 +23,18 @@ def report(
     require("report", "plotly", "jinja2")
     runs = [_writable(run) for run in runs]
     place = runs[0] if len(runs) == 1 else Path()
-    console = Console()
+    console = make_console()
     if format == "html":
         from sanp.report.page import write_report
 
-        console.print(f"report: {write_report(runs, out or place / 'report.html')}", soft_wrap=True)
+        page = write_report(runs, out or place / "report.html")
+        console.print(f"report: {plain(page)}", soft_wrap=True)
         return
     from sanp.report.figure_files import write_figures
 
-    folder = out or place / "figures"
+    folder = out or own_folder(place, "figures")
     drawn = write_figures(runs, folder, format)
-    console.print(f"{len(drawn)} figures and captions.md: {folder}", soft_wrap=True)
+    console.print(f"{len(drawn)} figures and captions.md: {plain(folder)}", soft_wrap=True)
 
 
 def _writable(run: Path) -> Path:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from sanp.cli.console import make_console, plain
 from sanp.core.checks import require
 from sanp.core.errors import SanpError, unknown_name
 from sanp.experiments.documents import fill
@@ -64,7 +64,7 @@ def reproduce(
 
 def _tell(line: str) -> None:
     """Prints a line of progress."""
-    Console().print(line, soft_wrap=True)
+    make_console().print(plain(line), soft_wrap=True)
 
 
 def _draw(drawn: list[str], results: Path, folder: Path, pages: list[Path]) -> None:

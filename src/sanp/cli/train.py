@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sanp.cli.console import console
+from sanp.cli.console import console, plain
 from sanp.cli.display import LiveProgress, before_and_after
 from sanp.cli.recipe_options import with_recipe_options
 from sanp.core import distributed
@@ -49,7 +49,7 @@ def train(
 def read_epochs(text: str) -> dict[str, int]:
     """The stages' epochs from ``P,W,J`` or ``N``, as settings of the section fit."""
     numbers = [part.strip() for part in text.split(",")]
-    if len(numbers) not in (1, 3) or not all(part.isdecimal() for part in numbers):
+    if len(numbers) not in (1, 3) or not all(part.isdecimal() and len(part) < 10 for part in numbers):
         raise SanpError(f"--epochs {text!r}: give one number, or three as 20,1,12 for pretrain, warm-up and joint")
     stages = [int(part) for part in numbers]
     if len(stages) == 1:
@@ -61,7 +61,8 @@ def _start(recipe: Recipe, out: Path | None) -> None:
     """Trains a recipe in the folder ``out``, or in a new one."""
     name = f"{recipe.backbone}-{recipe.data.partition(':')[0]}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = out or Path("runs") / distributed.texts(name)[0]  # the clocks of several processes differ
-    console.print(f"{recipe.method} on {recipe.backbone}, {recipe.data}, budget {recipe.budget}: run folder {folder}")
+    what = f"{recipe.method} on {recipe.backbone}, {recipe.data}, budget {recipe.budget}: run folder {folder}"
+    console.print(plain(what))
     with LiveProgress(console, recipe.fit, recipe.pretrained is not None) as live:
         finished = train_run(recipe, folder, watch=live)
     _show(finished, recipe.budget)
@@ -77,4 +78,4 @@ def _go_on(folder: Path, threads: int | None) -> None:
 
 def _show(finished: Finished, budget: str) -> None:
     console.print(before_and_after(finished, budget))
-    console.print(f"run folder: {finished.folder}")
+    console.print(f"run folder: {plain(finished.folder)}")

@@ -10,7 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torch import nn
 
-from sanp.core.errors import SanpError, unknown_name
+from sanp.core.errors import SanpError, shown, unknown_name
+from sanp.core.limits import LARGEST_WHOLE_NUMBER
 
 KIND_WORDS: dict[Any, str] = {
     int: "a whole number",
@@ -20,6 +21,10 @@ KIND_WORDS: dict[Any, str] = {
     type(None): "none",
 }
 """the plain types that a setting may have, in the words of an error message"""
+
+
+LONGEST_PATH, LONGEST_NAME = 4096, 255
+"""bytes that Linux allows for a path and for a part of it"""
 
 
 def is_installed(package: str) -> bool:
@@ -45,9 +50,19 @@ def check_fields(config: Any) -> None:
         if not set(allowed) <= KIND_WORDS.keys():
             continue
         fitting = [each for each in allowed if is_kind(value, each)]
-        if not fitting or (float in fitting and not math.isfinite(value)):
+        if not fitting or (float in fitting and not is_finite(value)):
             wanted = " or ".join("a finite number" if each is float else KIND_WORDS[each] for each in allowed)
-            raise SanpError(f"{field.name} is {value!r}: give {wanted}")
+            raise SanpError(f"{field.name} is {shown(value)}: give {wanted}")
+        if int in fitting and abs(value) > LARGEST_WHOLE_NUMBER:
+            raise SanpError(f"{field.name} is {shown(value)}: give a whole number of at most 63 bits")
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is finite and a float can hold it; a whole number may be too large for that."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
@@ -69,7 +84,7 @@ def check_kind(name: str, value: object, kind: Any, wanted: str) -> None:
     it. ``wanted`` says in words what to give instead.
     """
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise SanpError(f"{name} is {value!r:.60}, a {type(value).__name__}: give {wanted}")
+        raise SanpError(f"{name} is {shown(value)}, a {type(value).__name__}: give {wanted}")
 
 
 def check_many(name: str, value: object, wanted: str) -> None:
@@ -86,7 +101,12 @@ def check_many(name: str, value: object, wanted: str) -> None:
 def checked_path(path: object) -> Path:
     """The argument as a path; an error if it is neither text nor a path."""
     check_kind("the path", path, str | os.PathLike, "text or a pathlib.Path")
-    return Path(path)  # type: ignore[arg-type]
+    text = os.fspath(path)  # type: ignore[call-overload]
+    if "\0" in str(text) or len(os.fsencode(text)) >= LONGEST_PATH:
+        raise SanpError(f"the path {shown(text)} has {len(text)} characters: no file system has such a name")
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(text).parts):
+        raise SanpError(f"the path {shown(text)} has a part of more than {LONGEST_NAME} bytes: give a shorter name")
+    return Path(text)
 
 
 def check_network(network: object) -> None:

@@ -12,8 +12,21 @@ class SlowWarning(UserWarning):
     """Something works, but more slowly than its user would expect; the message says why."""
 
 
+class BudgetWarning(UserWarning):
+    """A network was trained, but its cost misses the budget; the message says by how much and why."""
+
+
 class Stopped(SanpError):
     """A run was asked to stop, and has saved its state so that it can be resumed."""
+
+
+def shown(value: object) -> str:
+    """A value for an error message: its repr, at most 60 characters of it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python refuses to write an integer of more than 4300 digits
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def unknown_name(kind: str, given: object, known: Iterable[str]) -> SanpError:
@@ -23,6 +36,6 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> SanpError:
     from.
     """
     names = sorted(known)
-    near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(given[:100] if isinstance(given, str) else shown(given), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(names)}"
-    return SanpError(f"unknown {kind} {given!r}: {hint}")
+    return SanpError(f"unknown {kind} {shown(given)}: {hint}")

@@ -1,8 +1,10 @@
-"""Writes files so that a crash cannot damage them (to a temporary file, then renamed), and locks folders."""
+"""Reads, writes and locks files that may be anything: links, pipes, devices, too large, or damaged by a crash."""
 
+import errno
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,16 +12,18 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from sanp.core.errors import SanpError
+from sanp.core.limits import LARGEST_HEADER, LARGEST_TEXT
 
 
 def write_atomically(path: Path, write: Callable[[str], object]) -> None:
     """Replaces the file ``path`` in one step, so that a reader finds either the old content or all of the new.
 
     ``write`` is called with the name of a temporary file in the same folder, and writes the new content there. The
-    folder is made if it does not exist.
+    folder is made if it does not exist. A link or another thing that is no ordinary file is not replaced.
     """
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
+        check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # the umask applies
         mode = temporary.stat().st_mode & 0o777
@@ -42,19 +46,109 @@ def write_atomically(path: Path, write: Callable[[str], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file as :func:`write_atomically` does."""
+    write_atomically(path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+
+
+def check_replaceable(path: Path) -> None:
+    """Raises an error if there is something at ``path`` that is no ordinary file; links are not followed."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not stat.S_ISREG(mode):
+        raise SanpError(f"{path} is {_kind(mode)}, not an ordinary file: remove it, or choose another name")
+
+
+def own_folder(folder: Path, name: str) -> Path:
+    """The folder ``name`` inside ``folder``; an error if it is a link or no folder. It need not exist."""
+    path = folder / name
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return path
+    if not stat.S_ISDIR(mode):
+        raise SanpError(f"{path} is {_kind(mode)}, not a folder of this run: remove it")
+    return path
+
+
+def append_line(path: Path, line: str) -> None:
+    """Adds a line to an ordinary file and waits until it is on the disk; the file is made if it does not exist."""
+    try:
+        with os.fdopen(_open_own(path, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise SanpError(f"cannot write {path} ({error.strerror}): make room or choose another folder") from error
+
+
+def _open_own(path: Path, flags: int) -> int:
+    """Opens an ordinary file without following a link and without waiting for the other end of a pipe."""
+    number = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    mode = os.fstat(number).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, f"it is {_kind(mode)}, not an ordinary file")
+    return number
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file"}
+    return kinds.get(stat.S_IFMT(mode), "a device or socket")
+
+
+def read_text(path: Path) -> str:
+    """The text of an ordinary file; an OSError for anything else, a ValueError if it is too large or not UTF-8."""
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would wait for ever
+    with os.fdopen(number, "rb") as file:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}, not an ordinary file")
+        content = file.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise SanpError(f"{path} has more than {LARGEST_TEXT} bytes: no file of this kind is so large")
+    return content.decode("utf-8")
+
+
+def check_tensor_file(path: Path) -> None:
+    """Raises an error if a safetensors file is no ordinary file, or its header is larger than any that is written."""
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise OSError(errno.EINVAL, "it is not an ordinary file")
+        size = int.from_bytes(file.read(8), "little")
+    if size > LARGEST_HEADER:
+        raise SanpError(f"its header has {size} bytes, and at most {LARGEST_HEADER} are read: too many tensors")
+
+
+def expanded(text: str) -> Path:
+    """The path that ``text`` names, with ``~`` replaced by a home folder."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise SanpError(f"{text} begins with the name of a user that is not known here: give the whole path") from error
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Inside, no other process can lock the folder; an error if another process has locked it already.
 
     The lock ends with the process at the latest.
     """
+    path = folder / ".lock"
     try:
-        file = (folder / ".lock").open("w")
+        number = _open_own(path, os.O_RDWR)
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENXIO):
+            raise SanpError(f"{path} is a link or another thing that is no ordinary file: remove it") from error
         raise SanpError(f"cannot write in {folder} ({error.strerror}): choose a folder that can be written") from error
-    with file:
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise SanpError(f"{folder} is in use by another run: wait for it, or choose another folder") from error
         yield
+    finally:
+        os.close(number)

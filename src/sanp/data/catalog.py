@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Protocol
 
 from sanp.core.checks import checked_path
-from sanp.core.errors import SanpError, unknown_name
+from sanp.core.errors import SanpError, shown, unknown_name
+from sanp.core.files import expanded
+from sanp.core.limits import LARGEST_SIDE
 from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_cifar
 from sanp.data.dataset import Dataset
 from sanp.data.digits import digits_file, missing_scikit_learn, read_digits
@@ -81,8 +83,8 @@ def load(
     ``limit`` keeps that many training images, the same ones in every run. Images of a folder that take more than
     ``memory`` bytes stay on disk. ``progress`` is called while something is downloaded.
     """
-    if not is_whole(size, 8, 4096):
-        raise SanpError(f"size is {size!r}: give a number of pixels from 8 to 4096")
+    if not is_whole(size, 8, LARGEST_SIDE):
+        raise SanpError(f"size is {shown(size)}: give a number of pixels from 8 to {LARGEST_SIDE}")
     if (folder := _own_folder(spec)) is not None:
         return read_imagefolder(folder, size=size, limit=limit, memory=memory)
     return _loader(spec)(data_folder(root), size=size, limit=limit, progress=progress)
@@ -118,7 +120,7 @@ def data_folder(root: Path | None = None) -> Path:
     if root is not None:
         return checked_path(root)
     if named := os.environ.get("SANP_DATA"):
-        return Path(named).expanduser()
+        return expanded(named)
     import pooch  # type: ignore[import-untyped]
 
     return Path(pooch.os_cache("sanp"))
@@ -137,7 +139,7 @@ def _own_folder(spec: str) -> Path | None:
         return None
     if spec == IMAGEFOLDER:
         raise SanpError("imagefolder: names no folder: give imagefolder:PATH")
-    return Path(spec.removeprefix(IMAGEFOLDER)).expanduser()
+    return checked_path(expanded(spec.removeprefix(IMAGEFOLDER)))
 
 
 def _loader(spec: str) -> Loader:

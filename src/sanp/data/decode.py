@@ -7,14 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sanp.core.errors import SanpError
+from sanp.core.limits import LARGEST_PICTURE_SIDE, MOST_PIXELS
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 FORMATS = ("PNG", "JPEG", "WEBP")
-MOST_PIXELS = 64 * 2**20
-"""A larger image is refused before it is decoded: a small file can unfold to any size."""
 
 
 def decode(path: Path, size: int) -> npt.NDArray[np.uint8]:
@@ -25,6 +24,8 @@ def decode(path: Path, size: int) -> npt.NDArray[np.uint8]:
         with Image.open(path, formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise ValueError(f"{image.width}x{image.height} pixels, more than {MOST_PIXELS}")
+            if max(image.size) > LARGEST_PICTURE_SIDE:
+                raise ValueError(f"{image.width}x{image.height} pixels, a side of more than {LARGEST_PICTURE_SIDE}")
             if image.format == "JPEG":
                 image.draft(None, (2 * size, 2 * size))  # the decoder leaves out detail that scaling would take away
             upright = ImageOps.exif_transpose(image)

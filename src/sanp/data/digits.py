@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sanp.core.errors import SanpError
+from sanp.core.limits import LARGEST_DIGITS_SIDE
 from sanp.data.augment import Augment
 from sanp.data.dataset import Dataset, first_after_shuffle, statistics
 from sanp.data.split import Split
@@ -21,9 +22,10 @@ def read_digits(*, size: int = 32, limit: int | None = None) -> Dataset:
 
     ``limit`` keeps that many of the training images.
     """
+    if size > LARGEST_DIGITS_SIDE:
+        raise SanpError(f"size is {size}, and digits have 8x8 pixels: give at most {LARGEST_DIGITS_SIDE}")
     images, labels = _load()  # (1797, 8, 8), (1797,)
-    large = interpolate(images[:, None] / DARKEST, (size, size), mode="bilinear", align_corners=False)
-    pixels = (large * 255).round().to(torch.uint8).expand(-1, 3, -1, -1).contiguous()  # (1797, 3, size, size)
+    pixels = torch.cat([_scaled(part, size) for part in images.split(200)]).expand(-1, 3, -1, -1)
     # Every fifth image in the order of the classes: a fixed split with a fifth of each class, to within one image.
     by_class = labels.argsort(stable=True)
     is_test = torch.arange(len(labels)) % 5 == 0
@@ -34,6 +36,12 @@ def read_digits(*, size: int = 32, limit: int | None = None) -> Dataset:
     augment = Augment(translate=size // 16)
     classes = tuple(str(digit) for digit in range(10))
     return Dataset(name="digits", train=train, test=test, classes=classes, mean=mean, std=std, augment=augment)
+
+
+def _scaled(images: Tensor, size: int) -> Tensor:
+    """Some of the images (N, 8, 8) as bytes (N, 1, size, size)."""
+    large = interpolate(images[:, None] / DARKEST, (size, size), mode="bilinear", align_corners=False)
+    return (large * 255).round().to(torch.uint8)
 
 
 def digits_file() -> Path | None:

@@ -65,7 +65,7 @@ class Engine:
         """
         if type(x) is not Tensor or x.layout != torch.strided or x.dtype != torch.float32 or not x.is_cpu:
             return None
-        if x.shape[1:] != self._leaves[0].shape[1:] or not x.is_contiguous():
+        if x.shape[1:] != self._leaves[0].shape[1:] or not x.is_contiguous() or x.is_neg():
             return None
         batch = x.shape[0]
         y = torch.empty(batch, *step.shapes[0])
@@ -184,5 +184,5 @@ def _as_tensor(leaf: Any, dtype: torch.dtype) -> Tensor:
         raise SanpError(f"an input with layout {tensor.layout} was given: give a dense one, as x.to_dense()")
     if tensor.dtype != dtype:
         raise SanpError(f"an input of {tensor.dtype} was given: wanted is {dtype}; use x.to({dtype})")
-    result: Tensor = tensor.contiguous()
+    result: Tensor = tensor.resolve_conj().resolve_neg().contiguous()  # memory that holds the numbers themselves
     return result

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sanp.core.errors import SanpError
+from sanp.core.native import load_library
 from sanp.engine.names import ACTIVATIONS, ALGORITHMS, OperatorKind
 
 _ROOM = 512
@@ -39,7 +40,7 @@ def load() -> ctypes.CDLL:
     """The library with the types of its functions; raises :class:`Unavailable` if it cannot be used."""
     path = library_path()
     try:
-        library = ctypes.CDLL(str(path))
+        library = load_library(path)
     except OSError as error:
         raise Unavailable(f"{path.name} cannot be loaded ({error})") from error
     if getattr(library, "sanp_interface", lambda: 0)() != _INTERFACE:

@@ -51,7 +51,8 @@ class NativeStep:
 
     def run(self, values: Values, batch: int, forced: Forced | None = None) -> bytes:
         """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity."""
-        given = [values[value].to(torch.float32).contiguous() for value in self.inputs]
+        # A view of a complex tensor's conjugate may say that its numbers are those in memory with the other sign.
+        given = [values[value].to(torch.float32).resolve_neg().contiguous() for value in self.inputs]
         if any(len(x) != batch for x in given):
             raise SanpError(f"a native stretch is given {[len(x) for x in given]} rows for {batch} samples")
         made = [torch.empty(batch, *shape) for shape in self.shapes]

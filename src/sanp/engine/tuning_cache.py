@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
+from sanp.core.files import expanded, read_text, write_text
 
 _MOST = 20_000
 """entries that a file keeps, the newest"""
@@ -24,7 +24,7 @@ def read(library: Path) -> dict[str, int]:
     """The numbers of the chosen algorithms, by key; none if there is no sound file."""
     path = cache_file(library)
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
+        content = json.loads(read_text(path)) if path is not None else {}
     except (OSError, ValueError, RecursionError):
         return {}
     choices = content.get("choices") if isinstance(content, dict) else None
@@ -42,7 +42,7 @@ def add(library: Path, measured: Mapping[str, int]) -> None:
     kept = dict(list(choices.items())[-_MOST:])
     content = json.dumps({"processor": processor(), "choices": kept})
     with contextlib.suppress(SanpError):  # a folder that cannot be written costs time, not the compilation
-        write_atomically(path, lambda temporary: Path(temporary).write_text(content, encoding="utf-8"))
+        write_text(path, content)
 
 
 def cache_file(library: Path) -> Path | None:
@@ -51,7 +51,7 @@ def cache_file(library: Path) -> Path | None:
     if named == "off":
         return None
     if named:
-        folder = Path(named)
+        folder = expanded(named)
     else:
         import pooch  # type: ignore[import-untyped]
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from sanp import data
 from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
+from sanp.core.files import read_text, write_text
+from sanp.core.limits import LARGEST_SIDE, MOST_CLASSES
 from sanp.experiments import run_folder
 
 FILE = "inputs.json"
@@ -39,7 +40,7 @@ class Inputs:
     def __post_init__(self) -> None:
         numbers = (*self.mean, *self.std)
         good = len(self.mean) == len(self.std) and all(math.isfinite(n) for n in numbers) and min(self.std) > 0
-        if not good or not 1 <= self.image_size <= 4096 or not self.classes:
+        if not good or not 1 <= self.image_size <= LARGEST_SIDE or not 1 <= len(self.classes) <= MOST_CLASSES:
             raise SanpError("size, mean, std or classes make no sense")
 
     def normalise(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
@@ -58,7 +59,7 @@ def read_inputs(folder: Path) -> Inputs:
     path = folder / FILE
     if path.is_file():
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
+            kept = json.loads(read_text(path))
             return Inputs(
                 image_size=int(kept["image_size"]),
                 mean=tuple(map(float, kept["mean"])),
@@ -74,12 +75,7 @@ def read_inputs(folder: Path) -> Inputs:
 
 def keep_inputs(folder: Path, found: Inputs) -> None:
     """Writes inputs.json into a run folder; does nothing if the folder cannot be written."""
-    text = json.dumps(asdict(found), indent=1)
-
-    def write(path: str) -> None:
-        Path(path).write_text(text, encoding="utf-8")
-
     try:
-        write_atomically(folder / FILE, write)
+        write_text(folder / FILE, json.dumps(asdict(found), indent=1))
     except SanpError:
         return

@@ -5,16 +5,16 @@ metrics.jsonl is the same whether or not the run was interrupted.
 
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Any
 
-from sanp.core.checks import is_installed
+from sanp.core.checks import is_finite, is_installed
 from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
+from sanp.core.files import append_line, own_folder, read_text, write_text
+from sanp.core.limits import MOST_EPOCHS, MOST_STAGES
 from sanp.evaluation import Report
 from sanp.training.stage import Progress
 
@@ -51,11 +51,11 @@ class ProgressLog:
         if len(kept) < self.lines:
             raise SanpError(f"{self.path} has {len(kept)} lines, but {self.lines} epochs are done: start the run anew")
         # Not in place: if the process were killed between emptying and filling the file, all lines would be lost.
-        write_atomically(self.path, lambda path: Path(path).write_text("".join(kept), encoding="utf-8"))
+        write_text(self.path, "".join(kept))
         if is_installed("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter  # an optional package
 
-            self._board = SummaryWriter(str(self._folder / "tensorboard"))
+            self._board = SummaryWriter(str(own_folder(self._folder, "tensorboard")))
 
     def __enter__(self) -> "ProgressLog":
         return self
@@ -86,13 +86,7 @@ class ProgressLog:
             "test_accuracy": None if test is None else test.accuracy,
             "test_kept": None if test is None else test.kept,
         }
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-                os.fsync(file.fileno())  # before the state with this line count is saved
-        except OSError as error:
-            raise _cannot_write(self.path, error) from error
+        append_line(self.path, json.dumps(line))  # on the disk before the state with this line count is saved
         for name, value in line.items():
             if self._board is not None and isinstance(value, float):
                 self._board.add_scalar(f"{progress.stage}/{name}", value, progress.step)
@@ -104,7 +98,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl in a run folder, one for each epoch; none if the run has not begun."""
     path = folder / NAME
     found: list[dict[str, Any]] = []
-    for number, text in enumerate(_lines(path) if path.exists() else [], 1):
+    lines = _lines(path) if path.exists() else []
+    if len(lines) > MOST_EPOCHS:
+        raise SanpError(f"{path} has {len(lines)} lines, and at most {MOST_EPOCHS} epochs are read: run it anew")
+    for number, text in enumerate(lines, 1):
         try:
             line = json.loads(text)
             if not isinstance(line, dict) or not isinstance(line.get("stage"), str):
@@ -114,17 +111,19 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise SanpError(f"{path}, line {number} is not what a run writes ({error}): run it anew") from error
         found.append(line)
+    if len(stages := {line["stage"] for line in found}) > MOST_STAGES:
+        raise SanpError(f"{path} names {len(stages)} stages, and no method has more than {MOST_STAGES}: run it anew")
     return found
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
 
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path).splitlines(keepends=True)
+    except (OSError, ValueError) as error:
         raise SanpError(f"{path} cannot be read ({error}): start the run anew") from error
 
 
@@ -133,10 +132,6 @@ def _number(state: dict[str, Any], name: str) -> float:
     if not _is_number(value) or (name in ("lines", "steps") and (value < 0 or value != int(value))):
         raise SanpError(f"the saved log's {name} is {value!r}: the state is damaged, start the run anew")
     return float(value)
-
-
-def _cannot_write(path: Path, error: OSError) -> SanpError:
-    return SanpError(f"cannot write {path} ({error.strerror}): make room or choose another folder")
 
 
 FILE = "seconds.txt"
@@ -171,12 +166,7 @@ class Stopwatch:
             self._keep()
 
     def _keep(self) -> None:
-        text = f"{self._before + monotonic() - self._began:.3f}\n"
-
-        def write(path: str) -> None:
-            Path(path).write_text(text, encoding="utf-8")
-
-        write_atomically(self.folder / FILE, write)
+        write_text(self.folder / FILE, f"{self._before + monotonic() - self._began:.3f}\n")
 
 
 def seconds_of(folder: Path) -> float:
@@ -185,7 +175,7 @@ def seconds_of(folder: Path) -> float:
     if not path.is_file():
         return 0.0
     try:
-        seconds = float(path.read_text(encoding="utf-8"))
+        seconds = float(read_text(path))
     except (OSError, ValueError) as error:
         raise SanpError(f"{path} is damaged ({error}): remove it; the run's time is then counted from there") from error
     if not 0 <= seconds < math.inf:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from sanp.backbones import BACKBONES
 from sanp.core.checks import check_fields
-from sanp.core.errors import SanpError, unknown_name
+from sanp.core.errors import SanpError, shown, unknown_name
+from sanp.core.files import read_text
 from sanp.experiments.settings import OWN_SECTION, build, kinds, to_toml
 from sanp.gating.amount import parse_budget
 from sanp.methods import METHODS, Method, config_of, method_named
@@ -162,7 +163,7 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
     """
     version, preset = settings.get("format", FORMAT), settings.get("preset", "quick")
     if version != FORMAT:
-        raise SanpError(f"{where} has format {version!r}, this sanp reads {FORMAT}: use the sanp that wrote it")
+        raise SanpError(f"{where} has format {shown(version)}, this sanp reads {FORMAT}: use the sanp that wrote it")
     if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     given = {name: value for name, value in settings.items() if name != "format"}
@@ -180,7 +181,7 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
     if own is None:
         return recipe
     if not isinstance(own, Mapping):
-        raise SanpError(f"{where}: {method} is {own!r}, but it is a section: write [{method}] and its settings")
+        raise SanpError(f"{where}: {method} is {shown(own)}, but it is a section: write [{method}] and its settings")
     config = config_of(recipe.method)
     assert config is not None
     return replace(recipe, method_config=build(config, own, f"{where}, section {method}"))
@@ -189,10 +190,12 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
 def read_recipe(path: Path) -> dict[str, Any]:
     """The settings in the recipe file ``path``, as plain values."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except OSError as error:
         raise SanpError(f"cannot read the recipe {path} ({error.strerror}): give a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise SanpError(f"{path} has lists or tables nested too deep: correct it there") from error
+    except ValueError as error:  # not TOML, not UTF-8, too large, or a number of more than 4300 digits
         raise SanpError(f"{path} is not a TOML file ({error}): correct it there") from error
 
 

@@ -24,7 +24,7 @@ from sanp.checkpoint import load, save
 from sanp.core import distributed
 from sanp.core.distributed import by_first
 from sanp.core.errors import SanpError, Stopped
-from sanp.core.files import locked, write_atomically
+from sanp.core.files import locked, own_folder, write_text
 from sanp.evaluation import Report, evaluate
 from sanp.experiments.metrics import ProgressLog
 from sanp.experiments.recipe import Recipe
@@ -33,7 +33,6 @@ from sanp.experiments.run_folder import (
     DENSE,
     FORMAT,
     MODEL,
-    _write_text,
     evaluation_batches,
     is_finished,
     load_data,
@@ -79,6 +78,7 @@ def train(recipe: Recipe, folder: Path, *, watch: Watch | None = None, resume: b
 def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
     """Makes the folder and writes config.toml; with ``resume``, only checks that the folder holds a run."""
     config = folder / CONFIG
+    own_folder(folder, "state")
     if resume:
         if not config.is_file():
             raise SanpError(f"{folder} holds no run (no config.toml): give the folder that sanp train made")
@@ -86,7 +86,7 @@ def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
     if config.exists():
         raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
     shutil.rmtree(folder / "state", ignore_errors=True)  # left over from a run whose config.toml was removed
-    write_atomically(config, lambda path: _write_text(path, recipe.as_toml()))
+    write_text(config, recipe.as_toml())
 
 
 def _check_sight(folder: Path) -> None:
@@ -115,7 +115,7 @@ class _Run:
         set_dropout(self.net, recipe.fit.dropout)
         self.task = self._task()
         self.dense: Report | None = None
-        self.saved = Saved(folder / "state")
+        self.saved = Saved(own_folder(folder, "state"))
 
     def _task(self) -> Task:
         recipe, dataset = self.recipe, self.data

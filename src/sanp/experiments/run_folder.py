@@ -1,7 +1,6 @@
 """A run folder: the names of its files, whether its run is finished, and how to read them."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +10,8 @@ from sanp import data
 from sanp.backbones import build
 from sanp.checkpoint import load
 from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
+from sanp.core.files import read_text, write_text
+from sanp.core.limits import LARGEST_COUNT
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
 from sanp.spm.module import BEFORE
 
@@ -78,12 +78,12 @@ def read_report(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise SanpError(f"{folder} is not finished (no {REPORT}): go on with sanp train --resume {folder}")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
         if (version := found.get("format", FORMAT)) != FORMAT:
             raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: use the sanp that wrote it")
         numbers = [found[name] for name in NUMBERS] + [found["dense"][name] for name in ("accuracy", "flops")]
         optional = [part.get("seconds_per_image") or 0.0 for part in (found, found["dense"])]
-        if not all(math.isfinite(value + 0.0) for value in numbers + optional) or found["dense_flops"] <= 0:
+        if not all(abs(value + 0.0) <= LARGEST_COUNT for value in numbers + optional) or found["dense_flops"] < 1:
             raise ValueError("a value is out of its range")
     except SanpError:
         raise
@@ -95,8 +95,4 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 def write_report(folder: Path, found: dict[str, Any]) -> None:
     """Writes ``found`` to report.json in ``folder``, where :func:`read_report` reads it."""
-    write_atomically(folder / REPORT, lambda path: _write_text(path, json.dumps(found)))
-
-
-def _write_text(path: Any, text: str) -> None:
-    Path(path).write_text(text, encoding="utf-8")
+    write_text(folder / REPORT, json.dumps(found))

@@ -13,8 +13,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from sanp.core.checks import KIND_WORDS, is_kind, members
-from sanp.core.errors import SanpError
+from sanp.core.checks import KIND_WORDS, is_finite, is_kind, members
+from sanp.core.errors import SanpError, shown
 
 Config = TypeVar("Config")
 OWN_SECTION = {"own_section": True}
@@ -56,11 +56,13 @@ def build(config: type[Config], values: Mapping[str, Any], where: str) -> Config
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-            raise SanpError(f"{where} has an unknown setting {name!r}: {hint}")
+            raise SanpError(f"{where} has an unknown setting {shown(name)}: {hint}")
         kind = types_of[name]
         if is_dataclass(kind):
             if not isinstance(value, Mapping):
-                raise SanpError(f"{where}: {name} is {value!r}, but it is a section: write [{name}] and its settings")
+                raise SanpError(
+                    f"{where}: {name} is {shown(value)}, but it is a section: write [{name}] and its settings"
+                )
             given[name] = build(kind, value, f"{where}, section {name}")  # type: ignore[arg-type]
         else:
             given[name] = fit_value(value, kind, f"{where}: {name}")
@@ -75,16 +77,16 @@ def fit_value(value: Any, kind: Any, name: str) -> Any:
     choices = _choices(kind)
     if choices is not None:
         if value not in choices:
-            raise SanpError(f"{name} is {value!r}: choose one of {', '.join(map(str, choices))}")
+            raise SanpError(f"{name} is {shown(value)}: choose one of {', '.join(map(str, choices))}")
         return value
     allowed = members(kind)
     if type(None) in allowed and value in (None, "none"):
         return None
     for each in allowed:
-        if is_kind(value, each):
+        if is_kind(value, each) and (each is not float or is_finite(value) or isinstance(value, float)):
             return float(value) if each is float else value
     wanted = " or ".join(KIND_WORDS.get(each, str(each)) for each in allowed)
-    raise SanpError(f"{name} is {value!r}: wanted {wanted}")
+    raise SanpError(f"{name} is {shown(value)}: wanted {wanted}")
 
 
 def read_text(text: str, kind: Any, name: str) -> Any:

@@ -5,7 +5,6 @@ generator at the end of stage K; from it the method's changes between stages are
 """
 
 import json
-import math
 import shutil
 import signal
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sanp.core.checks import is_finite
 from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
+from sanp.core.files import check_tensor_file, write_atomically
 from sanp.training.stage import Stage
 
 KEY = "sanp-state"
@@ -178,7 +178,7 @@ def _like(own: dict[str, Any], saved: Any) -> dict[str, Any]:
     if not isinstance(saved, dict) or saved.keys() != own.keys():
         raise ValueError(f"wanted {', '.join(own)}")
     for name, value in saved.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
         if isinstance(own[name], int | float | None) and not (number or value is None):
             raise ValueError(f"{name} is {value!r}")
     return saved
@@ -194,6 +194,7 @@ def _write(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> No
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
+        check_tensor_file(path)
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})[KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)

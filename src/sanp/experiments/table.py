@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sanp.core.errors import unknown_name
+from sanp.core.files import write_text
 from sanp.experiments.run_folder import read_report, read_run
 from sanp.methods import METHODS
 
@@ -173,5 +174,4 @@ def write_table(rows: list[Row], path: Path) -> None:
     """Writes the rows to the file ``path``, as Markdown, CSV or LaTeX by its ending."""
     if path.suffix not in ENDINGS:
         raise unknown_name("kind of table file", path.suffix or path.name, ENDINGS)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(FORMATS[ENDINGS[path.suffix]](rows), encoding="utf-8")
+    write_text(path, FORMATS[ENDINGS[path.suffix]](rows))

@@ -3,12 +3,13 @@
 import math
 import re
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Literal
+from decimal import Decimal, DecimalException
+from typing import Literal, get_args
 
 import numpy as np
 
-from sanp.core.errors import SanpError
+from sanp.core.checks import is_finite
+from sanp.core.errors import SanpError, shown
 
 Unit = Literal["share", "flops", "ms"]
 
@@ -22,6 +23,7 @@ _UNITS: dict[str, tuple[Unit, str]] = {
     "ms": ("ms", "1"),
     "s": ("ms", "1e3"),
 }
+_NAMES = get_args(Unit)
 _WANTED = 'a share (0.35 or "35%"), a count of multiply-adds ("60M", "1.2G") or, with a latency table, a time ("2.5ms")'
 
 
@@ -74,23 +76,30 @@ class LatencyTable:
 def parse_budget(given: object) -> Amount:
     """Reads a budget: a share (``0.35``, ``"35%"``), a count (``"60M"``, ``"1.2G"``) or a time (``"2.5ms"``)."""
     if isinstance(given, Amount):
-        return given
+        return _checked(given, given)
     if isinstance(given, bool) or not isinstance(given, int | float | str):
-        raise SanpError(f"budget {given!r} is a {type(given).__name__}; wanted: {_WANTED}")
-    if isinstance(given, str):
-        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(%|k|K|M|G|us|ms|s)\s*", given)
-        if match is None:
-            plain = re.fullmatch(r"\s*0?\.[0-9]+\s*|\s*1(\.0*)?\s*", given)
-            if plain is None:
-                raise SanpError(f"budget {given!r} cannot be read; wanted: {_WANTED}")
-            amount = Amount(float(given), "share")
-        else:
-            unit, size = _UNITS[match[2]]
-            amount = Amount(float(Decimal(match[1]) * Decimal(size)), unit)  # 35% is 0.35 exactly
-    else:
-        amount = Amount(float(given), "share")
-    if not math.isfinite(amount.value) or amount.value <= 0:
-        raise SanpError(f"budget {given!r} is not above zero; wanted: {_WANTED}")
+        raise SanpError(f"budget {shown(given)} is a {type(given).__name__}; wanted: {_WANTED}")
+    if not isinstance(given, str):
+        return _checked(Amount(float(given) if is_finite(given) else math.inf, "share"), given)
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(%|k|K|M|G|us|ms|s)\s*", given)
+    if match is not None:
+        unit, size = _UNITS[match[2]]
+        try:
+            value = float(Decimal(match[1]) * Decimal(size))  # 35% is 0.35 exactly
+        except DecimalException:  # an exponent of a million
+            value = math.inf
+        return _checked(Amount(value, unit), given)
+    if re.fullmatch(r"\s*0?\.[0-9]+\s*|\s*1(\.0*)?\s*", given) is None:
+        raise SanpError(f"budget {shown(given)} cannot be read; wanted: {_WANTED}")
+    return _checked(Amount(float(given), "share"), given)
+
+
+def _checked(amount: Amount, given: object) -> Amount:
+    """The amount; an error if it is not a finite number above zero, or a share above one. ``given`` is as it came."""
+    if isinstance(amount.value, bool) or not isinstance(amount.value, int | float) or amount.unit not in _NAMES:
+        raise SanpError(f"budget {shown(given)} cannot be read; wanted: {_WANTED}")
+    if not is_finite(amount.value) or amount.value <= 0:
+        raise SanpError(f"budget {shown(given)} is not above zero, or not finite; wanted: {_WANTED}")
     if amount.unit == "share" and amount.value > 1:
-        raise SanpError(f"budget {given!r} is more than the whole network; wanted: {_WANTED}")
+        raise SanpError(f"budget {shown(given)} is more than the whole network; wanted: {_WANTED}")
     return amount

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sanp.core.errors import SanpError
+from sanp.core.limits import LARGEST_COUNT
 from sanp.experiments.metrics import read_metrics
 
 MEASURED = ("accuracy", "test_accuracy", "cost", "target", "test_kept", "cost_weight")
-LARGEST = 1e15
-"""steps; a larger number is damage"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,7 @@ def read_epochs(folder: Path) -> tuple[Epoch, ...]:
     before = latest = 0  # steps of the stages that are over, and of the last line
     for number, line in enumerate(read_metrics(folder), 1):
         stage, step = line["stage"], line.get("step")
-        if not isinstance(step, int) or not 0 <= step <= LARGEST:
+        if not isinstance(step, int) or not 0 <= step <= LARGEST_COUNT:
             raise SanpError(f"line {number} of {folder}'s metrics.jsonl has step {step!r}: run it anew")
         if found and (stage != found[-1].stage or step <= latest):
             before = found[-1].step

@@ -6,6 +6,7 @@ from typing import Any
 
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
+from sanp.core.files import check_replaceable, write_text
 from sanp.report.charts.chart import Chart
 from sanp.report.charts.style import LIGHT
 from sanp.report.charts.trade_off import trade_off_of_runs
@@ -33,7 +34,7 @@ def write_figures(folders: list[Path], out: Path, format: str) -> list[Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         captions = (f"- `{name}.{format}`: **{chart.title}.** {chart.text}" for name, chart in charts.items())
-        (out / "captions.md").write_text("\n".join(captions) + "\n", encoding="utf-8")
+        write_text(out / "captions.md", "\n".join(captions) + "\n")
     except OSError as error:
         raise SanpError(f"cannot write to {out} ({error.strerror}): choose another --out") from error
     return draw({out / f"{name}.{format}": chart for name, chart in charts.items()}, format)
@@ -57,6 +58,8 @@ def draw(charts: dict[Path, Chart], format: str) -> list[Path]:
     import kaleido
     from choreographer.errors import ChromeNotFoundError
 
+    for path in charts:
+        check_replaceable(path)
     scale = 2 if format == "png" else 1
     jobs = [
         {

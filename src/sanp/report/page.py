@@ -12,7 +12,7 @@ import plotly.offline
 from markupsafe import Markup
 
 from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
+from sanp.core.files import write_text
 from sanp.report.charts.chart import Chart
 from sanp.report.charts.runs_table import runs_table
 from sanp.report.charts.trade_off import trade_off_of_runs
@@ -29,7 +29,7 @@ def write_report(folders: list[Path], out: Path) -> Path:
     html = render(read_runs(folders))
     if out.is_dir():
         raise SanpError(f"{out} is a folder: give --out the name of an HTML file")
-    write_atomically(out, lambda path: Path(path).write_text(html, encoding="utf-8"))
+    write_text(out, html)
     return out
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.core.errors import SanpError
+from sanp.core.forward_size import check_forward
 from sanp.core.modules import evaluating
 from sanp.data.decode import decode
 from sanp.evaluation import Onlooker
@@ -63,6 +64,7 @@ class Predictor:
                 f"{folder / FILE} says images of {channels}x{size}x{size}, the network was pruned on "
                 f"{'x'.join(map(str, shape[1:]))}: remove that file, it is made again from the data"
             )
+        check_forward(self.network, torch.empty(1, channels, size, size, device="meta"), folder / FILE)
         self.look = Onlooker(self.network, torch.zeros(1, channels, size, size))
 
     def pixels(self, image: Path) -> npt.NDArray[np.uint8]:

@@ -5,15 +5,16 @@ from typing import Any
 
 import numpy as np
 
+from sanp.core.limits import LARGEST_COUNT, MOST_CLASSES, MOST_LAYERS
 from sanp.evaluation import LayerReport, Report
 
 COUNTS = ("channels", "never", "sometimes", "always", "dense_flops")
-LARGEST = 1e15
-"""FLOPs; a larger number is damage"""
 
 
 def parse_report(found: Mapping[str, Any]) -> Report:
     """The report from its own JSON; a ValueError, KeyError, TypeError or OverflowError where that is damaged."""
+    if len(found["layers"]) > MOST_LAYERS or len(found["confusion"]) > MOST_CLASSES:
+        raise ValueError(f"more than {MOST_LAYERS} layers or {MOST_CLASSES} classes")
     layers = tuple(
         LayerReport(
             name=str(layer["name"]),
@@ -29,13 +30,13 @@ def parse_report(found: Mapping[str, Any]) -> Report:
         raise ValueError("a layer has no channels or no FLOPs")
     if not layers or confusion.ndim != 2 or per_sample.ndim != 1 or not len(per_sample):
         raise ValueError("layers, confusion or per_sample is empty or of the wrong shape")
-    if not ((per_sample >= 0) & (per_sample <= LARGEST)).all():
+    if not ((per_sample >= 0) & (per_sample <= LARGEST_COUNT)).all():
         raise ValueError("per_sample holds what is not a count")
     return Report(
         accuracy=share(found["accuracy"]),
         flops=count(found["flops"]),
         paper_flops=count(found["paper_flops"]),
-        dense_flops=int(count(found["dense_flops"])),
+        dense_flops=max(1, int(count(found["dense_flops"]))),
         overhead_flops=int(count(found["overhead_flops"])),
         per_sample=per_sample,
         layers=layers,
@@ -46,7 +47,7 @@ def parse_report(found: Mapping[str, Any]) -> Report:
 def count(value: Any) -> float:
     """The value as a number, if it can be a number of channels or FLOPs."""
     number = float(value)
-    if not 0 <= number <= LARGEST:
+    if not 0 <= number <= LARGEST_COUNT:
         raise ValueError(f"{value!r} is not a count")
     return number
 

@@ -11,7 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
+from sanp.core.files import check_tensor_file, write_atomically
+from sanp.core.limits import MOST_CLASSES, MOST_LAYERS
 from sanp.experiments import run_folder
 from sanp.experiments.inputs import inputs_of, keep_inputs
 from sanp.report.study import LARGEST, Study, make_study
@@ -52,6 +53,7 @@ def _write(study: Study, path: Path, checksum: str) -> None:
 def _read(path: Path, checksum: str) -> Study | None:
     """The study in a file; None if it is of another network or damaged, since it can be made again."""
     try:
+        check_tensor_file(path)
         with safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}
             if header.get("format") != FORMAT or header.get("model") != checksum:
@@ -69,7 +71,9 @@ def _is_whole(study: Study) -> bool:
     classes, images, shown = len(study.classes), len(study.labels), len(study.shown)
     sides = study.pictures.shape[1:]
     return (
-        all(_within(numbers, np.integer, (images,), classes - 1) for numbers in (study.labels, study.answers))
+        classes <= MOST_CLASSES
+        and len(study.open) <= MOST_LAYERS
+        and all(_within(numbers, np.integer, (images,), classes - 1) for numbers in (study.labels, study.answers))
         and _within(study.confidence, np.floating, (images,), 1 + 1e-6)
         and _within(study.flops, np.floating, (images,), 1e15)
         and all(_within(each, np.floating, (classes, each.shape[-1]), 1 + 1e-6) for each in study.open.values())

@@ -1,12 +1,14 @@
 """What follows the last training step: new batch norm statistics, and thresholds calibrated to the budget."""
 
+import warnings
 from itertools import islice
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from sanp.core.distributed import same_everywhere
+from sanp.core.distributed import rank, same_everywhere
+from sanp.core.errors import BudgetWarning
 from sanp.core.modules import evaluating
 from sanp.gating.network import GatedNetwork
 from sanp.gating.thresholds import CLOSE, calibrate_thresholds, mean_kept
@@ -17,6 +19,10 @@ from sanp.training.task import Task
 FAR = 0.03
 """if calibration changed the computed share of the FLOPs by more, the gates are so different that the batch norm
 statistics are estimated again"""
+
+
+MISSED = 0.01
+"""share of the dense FLOPs from which on a missed budget is told to the user"""
 
 
 @torch.no_grad()
@@ -53,19 +59,16 @@ def first_images(loader: Loader, count: int, format: Format) -> list[Tensor]:
     return batches
 
 
-def calibrate(gated: GatedNetwork, loader: Loader, kept: float, images: int, format: Format) -> float:
-    """Calibrates the thresholds so that the share ``kept`` of the dense FLOPs is computed.
+def calibrate(gated: GatedNetwork, batches: list[Tensor], kept: float) -> tuple[float, float]:
+    """Calibrates the thresholds so that the share ``kept`` of the dense FLOPs is computed for these images.
 
-    This uses the first ``images`` images of the loader, placed by ``format``. Returns how far the share was off before;
-    0 if nothing was changed.
+    Returns the share before, and the share that was reached.
     """
-    batches = first_images(loader, images, format)
     with evaluating(gated):
-        distance = abs(mean_kept(gated, batches) - kept)
-    if images == 0 or not gated.layers or distance <= CLOSE:
-        return 0.0
-    calibrate_thresholds(gated, kept, batches)
-    return distance
+        before = mean_kept(gated, batches)
+    if abs(before - kept) <= CLOSE:
+        return before, before
+    return before, calibrate_thresholds(gated, kept, batches)
 
 
 def to_last_epoch(task: Task) -> None:
@@ -86,9 +89,26 @@ def finish(gated: GatedNetwork, task: Task, kept: float) -> None:
     """After the last step: estimates the batch norm statistics and calibrates the thresholds to the share ``kept``."""
     to_last_epoch(task)
     format = Format(gated, task.config.precision)
+    count = task.config.calibrate_images
+    reached = kept
     with format.autocast():
         for _ in range(2):
             estimate_norms(gated, task.loader, task.config.norm_batches, format)
-            if calibrate(gated, task.loader, kept, task.config.calibrate_images, format) <= FAR:
+            batches = first_images(task.loader, count, format)
+            if count == 0 or not gated.layers:
+                break
+            before, reached = calibrate(gated, batches, kept)
+            if abs(before - kept) <= FAR:
                 break
     same_everywhere(gated)  # the user's own loader may give each process other images
+    if abs(reached - kept) > MISSED and rank() == 0:
+        warnings.warn(_missed(reached, kept, sum(map(len, batches))), BudgetWarning, stacklevel=2)
+
+
+def _missed(reached: float, kept: float, images: int) -> str:
+    """Says how far a calibrated network is from its budget, and why."""
+    return (
+        f"the network computes {reached:.1%} of the dense FLOPs for the {images} image{'s' if images > 1 else ''} that "
+        f"its thresholds were calibrated on, and the budget is {kept:.1%}: no thresholds come closer, since channels "
+        "whose scores are equal for these images open together; give more images, or train for more steps"
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 from sanp.core.colours import BLUE, GREEN, GREY, ORANGE, PINK
 from sanp.core.errors import SanpError
+from sanp.core.files import check_replaceable, write_text
 
 FORMATS = (".html", ".svg", ".png", ".pdf")
 _ENGINE = "engine, "
@@ -107,10 +108,11 @@ def write_figure(figure: Any, path: Path) -> None:
     if path.suffix not in FORMATS:
         raise SanpError(f"{path} has no known ending: choose one of {', '.join(FORMATS)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".html":
-            figure.write_html(path, include_plotlyjs=True)
+            write_text(path, figure.to_html(include_plotlyjs=True))
             return
+        check_replaceable(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         import kaleido
 
         kaleido.write_fig_sync(figure, path, opts={"format": path.suffix[1:]}, kopts={"mathjax": False})

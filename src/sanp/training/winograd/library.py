@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sanp.core.errors import SanpError
+from sanp.core.native import load_library
 
 
 @functools.cache
@@ -16,7 +17,7 @@ def _load() -> ctypes.CDLL | None:
     """The library; None if the package was installed without a compiler."""
     for path in sorted(Path(__file__).parent.glob("_training*.so")):
         try:
-            library = ctypes.CDLL(str(path))
+            library = load_library(path)
         except OSError:
             return None
         library.sanp_winograd_convolve.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_int]
