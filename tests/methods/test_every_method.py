@@ -23,6 +23,7 @@ FRESH = {"chain": SmallNet, "residual": Residual}
 
 
 WRONG: dict[str, dict[str, object]] = {
+    "static": {"scales": "yes"},
     "fbs": {"fall": 0.0},
     "ns": {"sparse_share": 1.0},
     "fcp": {"pull": 0.0},
