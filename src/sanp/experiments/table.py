@@ -18,6 +18,7 @@ NAMES = {
     "fixed_k": "FIXED K",
     "static": "STATIC",
     "fbs": "FBS",
+    "gumbel": "Gumbel gates",
     "ns": "NS",
     "fcp": "FCP",
     "cg": "CG",
