@@ -33,6 +33,7 @@ WRONG: dict[str, dict[str, object]] = {
     "rnp": {"explore": 2.0},
     "d2nn": {"lr": 0.0},
     "fixed_k": {"centre": "one"},
+    "gumbel": {"temperature": 0.0},
     "random": {"seed": 0.5},
     "uniform": {"distill": 2},
 }
@@ -49,7 +50,7 @@ CHANNEL_EACH = 1 / 16
 """half a channel of every layer: as near as an equal share of 16 channels comes"""
 MISS = {
     **dict.fromkeys(("cg", "d2nn", "rnp", "weight"), POINT),
-    **dict.fromkeys(("autopruner", "depgraph", "ns", "sanp", "static"), CHANNEL),
+    **dict.fromkeys(("autopruner", "depgraph", "gumbel", "ns", "sanp", "static"), CHANNEL),
     **dict.fromkeys(("fbs", "fcp", "fixed_k", "l1", "random", "uniform"), CHANNEL_EACH),
 }
 """on the images that a method is calibrated on"""

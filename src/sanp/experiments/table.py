@@ -19,6 +19,7 @@ NAMES = {
     "fixed_k": "FIXED K",
     "static": "STATIC",
     "fbs": "FBS",
+    "gumbel": "Gumbel gates",
     "ns": "NS",
     "fcp": "FCP",
     "cg": "CG",

@@ -17,6 +17,7 @@ from sanp.methods.depgraph import DepGraph
 from sanp.methods.fbs import FBS
 from sanp.methods.fcp import FCP
 from sanp.methods.fixed_k import FixedK
+from sanp.methods.gumbel import Gumbel
 from sanp.methods.l1 import L1
 from sanp.methods.method import Method
 from sanp.methods.ns import NS
@@ -32,6 +33,7 @@ METHODS: dict[str, Method] = {
     "fixed_k": FixedK(),
     "static": Static(),
     "fbs": FBS(),
+    "gumbel": Gumbel(),
     "ns": NS(),
     "fcp": FCP(),
     "cg": CG(),
