@@ -192,8 +192,8 @@ def test_metrics_of_more_stages_or_epochs_than_any_run_has_are_refused(tmp_path:
     path.write_text("".join(f'{{"stage": "{number}", "step": 1}}\n' for number in range(3000)))
     with pytest.raises(sanp.SanpError, match="3000 stages"):
         read_metrics(tmp_path)
-    path.write_text("{}\n" * 100_001)
-    with pytest.raises(sanp.SanpError, match="100001 lines"):
+    path.write_text("{}\n" * 10_001)
+    with pytest.raises(sanp.SanpError, match="10001 lines"):
         read_metrics(tmp_path)
 
 
