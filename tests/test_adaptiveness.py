@@ -75,6 +75,7 @@ def test_the_last_block_is_a_residual_block_or_what_follows_the_last_stride() ->
     assert len(names("vgg19")) == 4
 
 
+@pytest.mark.filterwarnings("ignore::sanp.core.errors.BudgetWarning")  # one epoch of a tiny network
 def test_every_contender_runs_once_a_seed_from_one_dense_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 import sanp
 from sanp.checkpoint import KEY
@@ -189,8 +192,8 @@ def test_metrics_of_more_stages_or_epochs_than_any_run_has_are_refused(tmp_path:
     path.write_text("".join(f'{{"stage": "{number}", "step": 1}}\n' for number in range(3000)))
     with pytest.raises(sanp.SanpError, match="3000 stages"):
         read_metrics(tmp_path)
-    path.write_text("{}\n" * 100_001)
-    with pytest.raises(sanp.SanpError, match="100001 lines"):
+    path.write_text("{}\n" * 10_001)
+    with pytest.raises(sanp.SanpError, match="10001 lines"):
         read_metrics(tmp_path)
 
 
@@ -273,3 +276,25 @@ def test_half_a_library_does_not_end_the_process(tmp_path: Path) -> None:
     environment = {**os.environ, "SANP_NATIVE": str(tmp_path / "half.so")}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert "half.so cannot be loaded" in done.stdout
+
+
+@pytest.mark.parametrize("steps", [-1e9, 1e30, float("nan")])
+def test_a_state_whose_optimizer_has_done_an_impossible_number_of_steps_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: float
+) -> None:
+    tiny_run.install(monkeypatch)
+
+    def stop(progress: object) -> None:
+        if progress.stage == "joint":  # type: ignore[attr-defined]
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(sanp.SanpError, match="stopped"):
+        train(tiny_run.recipe(), tmp_path / "run", watch=stop)
+    state = tmp_path / "run" / "state" / "now.safetensors"
+    with safe_open(state, framework="pt") as file:
+        header = file.metadata()
+    tensors = load_file(state)
+    tensors["optimizer.1.0.step"] = torch.full_like(tensors["optimizer.1.0.step"], steps)
+    save_file(tensors, state, header)
+    with pytest.raises(sanp.SanpError, match=r"is damaged \(an optimizer has done"):
+        resumed(tmp_path / "run")

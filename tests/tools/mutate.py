@@ -5,13 +5,24 @@ import math
 import random
 import struct
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 ODD: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 255, 256, 2**31, 2**63, 2**64, -(2**63), 10**30, 0.5, -0.0, 1e-300, 1e300,
     math.inf, -math.inf, math.nan, "", "none", "0", "-1", "35%", "150%", "nan", "a" * 1000, "../../x", "/dev/zero",
-    "\x00", "[red]", "λ", [], [[]], [0], ["x"], [1, 2], [1e9, 1e9], {}, {"": 0}, {"a": {"b": []}}, "F64", "I8", "BF16",
+    "\x00", "[red]", "[/]", "[red]stop", "\x1b[31m\x1b]0;x\x07", "\u202e", "\udc80", "~nosuchuser/x", "x" * 5000,
+    10**400, 1e-320, "λ", [], [[]], [0], ["x"], [1, 2], [1e9, 1e9], {}, {"": 0}, {"a": {"b": []}}, "F64", "I8", "BF16",
+]  # fmt: skip
+DIGITS = "5000 digits"
+"""stands for a whole number that Python's own writers refuse"""
+NUMBERS: list[Any] = [
+    10**400, -(10**400), 10**18, 2**63, -(2**63), 10**9, 10**6, 80_000, 4096, 1600, 0, -1, 1e308, -1e308, 1e15, 1e-320,
+    5e-324, -5e-324, math.nan, math.inf, -math.inf, 0.5, DIGITS,
+]  # fmt: skip
+SHAPES: list[list[int]] = [
+    [1, 3, 1600, 1600], [80_000, 3, 5, 5], [1, 3, 8, 900_000], [2_600_000, 3, 1, 1], [1, 3, 1, 1], [1, 3, 8], [3, 8, 8],
+    [1, 1, 8, 8], [64, 3, 128, 128], [1, 3, 2**31, 2**31], [2**62, 2**62, 2**62], [1], [0, 3, 8, 8],
 ]  # fmt: skip
 Mutation = Callable[[bytes, random.Random], bytes]
 
@@ -62,11 +73,49 @@ def in_tree(value: Any, dice: random.Random) -> Any:
     return dice.choice(ODD)
 
 
+def in_number(value: Any, dice: random.Random) -> Any:
+    """The same but for one number, each as likely as any other, which is huge, tiny or none; or a shape that lies."""
+    places = list(_numbers(value, ()))
+    if not places:
+        return in_tree(value, dice)
+    place = dice.choice(places)
+    shape = next((number for number, key in enumerate(place) if key in ("input_shape", "input_shapes")), None)
+    if shape is not None and dice.random() < 0.5:
+        return _with(value, place[: shape + 1 + (place[shape] == "input_shapes")], dice.choice(SHAPES))
+    return _with(value, place, dice.choice(NUMBERS))
+
+
+def _numbers(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Where the numbers of a tree are."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _numbers(inner, (*place, key))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield place
+
+
+def _with(value: Any, place: tuple[Any, ...], new: Any) -> Any:
+    """The tree with another value at one place."""
+    if not place:
+        return new
+    copied = dict(value) if isinstance(value, dict) else list(value)
+    copied[place[0]] = _with(value[place[0]], place[1:], new)
+    return copied
+
+
+def _changed(value: Any, dice: random.Random) -> Any:
+    return (in_number if dice.random() < 0.4 else in_tree)(value, dice)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value).replace(f'"{DIGITS}"', "9" * 5000)
+
+
 def in_json(data: bytes, dice: random.Random) -> bytes:
     """One value of a JSON text."""
     if dice.random() < 0.02:
         return b"[" * 100_000
-    return json.dumps(in_tree(json.loads(data), dice)).encode()
+    return _json(_changed(json.loads(data), dice)).encode()
 
 
 def in_json_lines(data: bytes, dice: random.Random) -> bytes:
@@ -79,7 +128,9 @@ def in_json_lines(data: bytes, dice: random.Random) -> bytes:
 
 def in_toml(data: bytes, dice: random.Random) -> bytes:
     """One value of a TOML text."""
-    tree = in_tree(tomllib.loads(data.decode()), dice)
+    if dice.random() < 0.02:
+        return b"x = " + b"[" * 100_000
+    tree = _changed(tomllib.loads(data.decode()), dice)
     if not isinstance(tree, dict):
         return f"x = {_toml(tree)}".encode()
     plain = [f"{json.dumps(key)} = {_toml(value)}\n" for key, value in tree.items() if not isinstance(value, dict)]
@@ -94,6 +145,8 @@ def in_toml(data: bytes, dice: random.Random) -> bytes:
 def _toml(value: Any) -> str:
     if value is None:
         return '"none"'
+    if value == DIGITS:
+        return "0x" + "f" * 5000  # which Python reads, and then cannot write
     if isinstance(value, float):
         return str(value)
     if isinstance(value, dict):
@@ -116,6 +169,6 @@ def in_safetensors(data: bytes, dice: random.Random) -> bytes:
             damaged = str(dice.choice(ODD))
         header["__metadata__"] = {**own, key: damaged}
     else:
-        header = in_tree(header, dice)
-    written = json.dumps(header).encode()
+        header = _changed(header, dice)
+    written = _json(header).encode()
     return len(written).to_bytes(8, "little") + written + data[8 + size :]

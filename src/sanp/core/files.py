@@ -101,15 +101,19 @@ def _kind(mode: int) -> str:
 
 def read_text(path: Path) -> str:
     """The text of an ordinary file; an OSError for anything else, a ValueError if it is too large or not UTF-8."""
+    return read_bytes(path, LARGEST_TEXT).decode("utf-8")
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of an ordinary file; an OSError for anything else, an error if it has more than ``most`` bytes."""
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would wait for ever
     with os.fdopen(number, "rb") as file:
         status = os.fstat(number)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}, not an ordinary file")
-        content = file.read(LARGEST_TEXT + 1)
-    if len(content) > LARGEST_TEXT:
-        raise SanpError(f"{path} has more than {LARGEST_TEXT} bytes: no file of this kind is so large")
-    return content.decode("utf-8")
+        if status.st_size > most:
+            raise SanpError(f"{path} has {status.st_size} bytes, more than {most}: no file of this kind is so large")
+        return file.read(status.st_size)
 
 
 def check_tensor_file(path: Path) -> None:

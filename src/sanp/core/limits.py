@@ -22,7 +22,7 @@ MOST_LAYERS = 1000
 """convolutions in a report or study; a page has a chart of each"""
 MOST_STAGES = 100
 """stages in metrics.jsonl; a page has a mark for each"""
-MOST_EPOCHS = 100_000
+MOST_EPOCHS = 10_000
 """lines of metrics.jsonl"""
 MOST_PIXELS = 64 * 2**20
 """pixels of an image file: a small file can unfold to any size"""

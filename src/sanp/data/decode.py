@@ -21,6 +21,8 @@ def decode(path: Path, size: int) -> npt.NDArray[np.uint8]:
     from PIL import Image, ImageOps
 
     try:
+        if not path.is_file():
+            raise ValueError("it is not an ordinary file")
         with Image.open(path, formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise ValueError(f"{image.width}x{image.height} pixels, more than {MOST_PIXELS}")

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sanp.core.errors import SanpError
+from sanp.core.files import read_bytes
 
 LARGEST_FILE = 320 * 2**20
 """CIFAR-100's training file is 155 MB, and 222 MB where a Python 3 program wrote it again in protocol 2."""
@@ -60,7 +61,7 @@ def read(path: Path) -> dict[str, object]:
         size = path.stat().st_size
         if size > LARGEST_FILE:
             raise SanpError(f"{path} has {size} bytes, more than any CIFAR file: get the data set again")
-        found = _Machine(path.read_bytes()).run()
+        found = _Machine(read_bytes(path, LARGEST_FILE)).run()
     except OSError as error:
         raise SanpError(
             f"{path} cannot be read ({error.strerror}): check the file, or get the data set again"

@@ -20,6 +20,7 @@ from torch import Tensor
 from sanp.core.checks import is_finite
 from sanp.core.errors import SanpError
 from sanp.core.files import check_tensor_file, write_atomically
+from sanp.core.limits import LARGEST_COUNT
 from sanp.training.stage import Stage
 
 KEY = "sanp-state"
@@ -166,7 +167,9 @@ def _fill_network(stage: Stage, tensors: dict[str, Tensor]) -> None:
 
 def _laid_out_like(parameter: Tensor, saved: Tensor) -> Tensor:
     """A saved buffer in the memory format of its parameter, which files do not keep."""
-    if not saved.dim():
+    if not saved.dim():  # a count of steps
+        if not 0 <= float(saved) <= LARGEST_COUNT:
+            raise ValueError(f"an optimizer has done {float(saved)} steps")
         return saved
     if saved.shape != parameter.shape or saved.dtype != parameter.dtype:
         raise ValueError(f"a buffer is {saved.dtype} {tuple(saved.shape)}, its parameter {tuple(parameter.shape)}")

@@ -51,6 +51,7 @@ def test_rows_that_are_not_there_are_refused() -> None:
         select(ROOT / "recipes", ["table1"], scope=Scope(1, 0))
 
 
+@pytest.mark.filterwarnings("ignore::sanp.core.errors.BudgetWarning")  # one epoch of a tiny network
 def test_rows_share_their_dense_network_and_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sanp.experiments.table.NAMES, "tiny", "Tiny")
     tiny_run.install(monkeypatch)
