@@ -14,7 +14,7 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from sanp.core.batch_slice import draw
+from sanp.core.batch_slice import draw as draw_for_batch
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.gating.accounting import mean_kept
@@ -22,7 +22,7 @@ from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.methods.method import GatingMethod
 from sanp.methods.parts.retrain import epochs_in_parts
-from sanp.spm.binarize import SemanticHashing, at_least_one
+from sanp.spm.binarize import Drawn, SemanticHashing, at_least_one
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.spm.recording import decisions_of
 from sanp.training.controller import BudgetController
@@ -70,12 +70,13 @@ class GumbelGates(SemanticHashing):
         super().__init__(noise=1.0, soft_share=0.0, per="sample")
         self.temperature = temperature
 
-    def forward(self, score: Tensor) -> Tensor:  # (N, C_out) -> (N, C_out)
-        """The decisions; in training those of :func:`gumbel_gates` with fresh noise."""
-        if not self.training:
-            return self.decide(score)
-        share = draw(lambda shape: torch.rand(shape, dtype=score.dtype, device=score.device), score.shape)
-        return gumbel_gates(score, torch.logit(share, eps=1e-6), self.temperature)
+    def draw(self, score: Tensor) -> Drawn:
+        """The gates of a training step: those of :func:`gumbel_gates` with fresh noise."""
+        share = draw_for_batch(lambda shape: torch.rand(shape, dtype=score.dtype, device=score.device), score.shape)
+        noise = torch.logit(share, eps=1e-6)
+        gates = gumbel_gates(score, noise, self.temperature)
+        soft = torch.sigmoid((score.detach() + noise) / self.temperature)
+        return Drawn(gates, (gates.detach() > 0.5).to(gates.dtype), soft)
 
 
 class FlopsTarget:
