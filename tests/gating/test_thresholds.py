@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import sanp
-from sanp.gating.thresholds import CLOSE, batches_of, mean_kept
+from sanp.gating.thresholds import CLOSE, batches_of, kept_on
 from tests.networks.parts import IMAGE, block, conv
 from tests.networks.strangers import STRANGERS
 
@@ -23,7 +23,7 @@ def test_the_mean_kept_becomes_the_budget(share: float) -> None:
     gated = network()
     reached = gated.set_budget(share, IMAGES)
     assert abs(reached - share) <= 2 * CLOSE
-    assert mean_kept(gated.eval(), [IMAGES]) == pytest.approx(reached)
+    assert kept_on(gated.eval(), [IMAGES]) == pytest.approx(reached)
     assert gated.budget is not None and gated.budget.value == share
 
 
@@ -50,7 +50,7 @@ def test_images_may_come_in_batches_with_labels() -> None:
 def test_frames_in_the_batch_are_counted_one_by_one() -> None:
     make, example = STRANGERS["frames in the batch"]
     gated = sanp.gate(make(), example).eval()
-    assert mean_kept(gated, [torch.randn(4, 3, 3, 8, 8)]) == pytest.approx(1.0)
+    assert kept_on(gated, [torch.randn(4, 3, 3, 8, 8)]) == pytest.approx(1.0)
 
 
 def test_no_images_or_no_gated_layer_is_an_error() -> None:

@@ -47,7 +47,7 @@ def _inputs_of(batch: Any, inputs: int) -> Any:
 
 
 @torch.no_grad()
-def mean_kept(network: "GatedNetwork", batches: list[Any]) -> float:
+def kept_on(network: "GatedNetwork", batches: list[Any]) -> float:
     """The share of the dense FLOPs that is computed for these batches, as a mean over their samples."""
     total, count = 0.0, 0
     for x in batches:
@@ -82,7 +82,7 @@ def calibrate_thresholds(
     def kept_at(level: float) -> float:
         for spm in spms:
             spm.level = level
-        return mean_kept(network, batches)
+        return kept_on(network, batches)
 
     told = explained(network, batches[0], None) if isinstance(batches[0], Tensor) else nullcontext()
     with told, evaluating(network):
@@ -113,7 +113,7 @@ def _open_one_by_one(
     reached = kept_at(closed)
     for layer in network.layers.values():
         layer.spm.level = opened
-        now = mean_kept(network, batches)
+        now = kept_on(network, batches)
         if now <= kept:
             reached = now
         else:

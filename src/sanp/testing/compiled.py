@@ -18,6 +18,7 @@ from sanp.spm.gated_conv import GatedConv
 from sanp.spm.module import SPM
 from sanp.spm.recording import Gates
 from sanp.testing.case import Case, NotApplicable, require, run
+from sanp.tracing.topology import module_path
 
 DENSITIES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """shares of open channels that are tried; at 0 none is, which no SPM would decide"""
@@ -63,6 +64,6 @@ def check_compiled(case: Case) -> None:
 def _given(gated: GatedNetwork, decisions: Mapping[str, Tensor]) -> dict[str, nn.Module]:
     layers: dict[str, GatedConv] = gated.layers
     return {
-        name: GivenGates(layer.spm, [each for key, each in decisions.items() if key.partition(":")[0] == name])
+        name: GivenGates(layer.spm, [each for key, each in decisions.items() if module_path(key) == name])
         for name, layer in layers.items()
     }

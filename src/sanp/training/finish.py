@@ -11,7 +11,7 @@ from sanp.core.distributed import rank, same_everywhere
 from sanp.core.errors import BudgetWarning
 from sanp.core.modules import evaluating
 from sanp.gating.network import GatedNetwork
-from sanp.gating.thresholds import CLOSE, calibrate_thresholds, mean_kept
+from sanp.gating.thresholds import CLOSE, calibrate_thresholds, kept_on
 from sanp.training.precision import Format
 from sanp.training.stage import Loader
 from sanp.training.task import Task
@@ -65,7 +65,7 @@ def calibrate(gated: GatedNetwork, batches: list[Tensor], kept: float) -> tuple[
     Returns the share before, and the share that was reached.
     """
     with evaluating(gated):
-        before = mean_kept(gated, batches)
+        before = kept_on(gated, batches)
     if abs(before - kept) <= CLOSE:
         return before, before
     return before, calibrate_thresholds(gated, kept, batches)

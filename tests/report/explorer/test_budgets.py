@@ -4,7 +4,7 @@ import torch
 
 import sanp
 from sanp.core.modules import evaluating
-from sanp.gating.thresholds import mean_kept
+from sanp.gating.thresholds import kept_on
 from sanp.methods import METHODS
 from sanp.report.explorer.budgets import Setting, find_settings, measure_settings
 from sanp.spm.module import SPMConfig
@@ -47,4 +47,4 @@ def test_gates_that_were_left_at_levels_of_their_own_are_shifted_together() -> N
         layer.spm.threshold.fill_(level)
     settings = measure_settings(gated, images)
     assert [layer.spm.threshold.item() for layer in gated.layers.values()] == pytest.approx(levels)
-    assert {setting.kept for setting in settings if setting.shift == 0} == {mean_kept(gated, [images])}
+    assert {setting.kept for setting in settings if setting.shift == 0} == {kept_on(gated, [images])}

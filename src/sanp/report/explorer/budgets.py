@@ -7,7 +7,7 @@ from itertools import pairwise
 from torch import Tensor
 
 from sanp.gating.network import GatedNetwork
-from sanp.gating.thresholds import mean_kept
+from sanp.gating.thresholds import kept_on
 
 WIDEST = 0.05
 """two neighbouring settings differ by at most this share of the dense cost, where the network lets them"""
@@ -49,7 +49,7 @@ def measure_settings(network: GatedNetwork, images: Tensor, *, most: int = 24) -
 
     def cost_at(shift: float) -> float:
         shifts.set(shift)
-        return mean_kept(network, [images])
+        return kept_on(network, [images])
 
     try:
         return find_settings(cost_at, most)
