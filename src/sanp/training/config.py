@@ -23,6 +23,8 @@ class FitConfig:
     """peak learning rate of the network's own parameters (not the SPMs) after pretraining"""
     pretrain_lr: float = 0.1
     """peak learning rate in pretraining"""
+    pretrain_size: float = 1.0
+    """side of the images at the start of pretraining, as a share of their own, to which it grows; 1: no resizing"""
     momentum: float = 0.9
     """momentum of SGD"""
     nesterov: bool = True
@@ -70,6 +72,8 @@ class FitConfig:
             )
         if self.nesterov and self.momentum == 0:
             raise SanpError("momentum is 0: Nesterov's needs more than 0; give nesterov=False too")
+        if not 0 < self.pretrain_size <= 1:
+            raise SanpError(f"pretrain_size is {self.pretrain_size}: give a share of the side, above 0 and at most 1")
         for name in ("rise", "settle", "distill", "label_smoothing", "dropout"):
             if getattr(self, name) is not None and not 0 <= getattr(self, name) <= 1:
                 raise SanpError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")

@@ -20,6 +20,7 @@ from sanp.training.budget import Budget, ObjectiveConfig
 from sanp.training.config import FitConfig
 from sanp.training.controller import ControllerConfig
 from sanp.training.finish import finish
+from sanp.training.image_size import growing
 from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
 from sanp.training.stage import Loader, Progress, Stage, Stages, drive, steps_in
 from sanp.training.task import Task, TaskLoss, set_dropout, with_teacher
@@ -94,7 +95,8 @@ def pretrain_stage(net: nn.Module, task: Task) -> Stage:
     """Stage one: trains the dense network ``net`` with the task's loss."""
     config = task.config
     optimizers = [tuned(sgd(list(net.parameters()), config.pretrain_lr, config), schedule(config))]
-    return stage_with_term("pretrain", net, task, config.pretrain_epochs, optimizers, distill=False)
+    resize = None if config.pretrain_size == 1 else growing(config.pretrain_size)
+    return stage_with_term("pretrain", net, task, config.pretrain_epochs, optimizers, distill=False, prepare=resize)
 
 
 class WarmUpTerm:

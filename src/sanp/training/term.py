@@ -74,14 +74,15 @@ def stage_with_term(
     term: Term | None = None,
     *,
     distill: bool = True,
+    prepare: Callable[[Tensor, float], Tensor] | None = None,
     before_step: Callable[[float], None] | None = None,
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Stage:
     """A stage that trains ``network`` for ``epochs`` epochs with the task's loss plus ``term``.
 
-    ``name`` is the stage's name. ``distill`` mixes in the distillation loss if the task has a teacher. ``before_step``
-    is called before each step with the share of the steps that is done. ``around`` makes a context that is entered
-    while the stage runs.
+    ``name`` is the stage's name. ``distill`` mixes in the distillation loss if the task has a teacher. ``prepare``
+    changes the input of a step, given the share of the steps that is done; ``before_step`` is called before each step
+    with that share. ``around`` makes a context that is entered while the stage runs.
     """
     if distill and task.teacher is not None:
         lay_out(task.teacher)
@@ -89,6 +90,8 @@ def stage_with_term(
     def step_loss(x: Tensor, y: Any, progress: float) -> Outcome:
         if before_step is not None:
             before_step(progress)
+        if prepare is not None:
+            x = prepare(x, progress)
         with record(network) as gates:
             output = network(x)
         loss = task.loss_with_teacher(x, output, y) if distill else task.task_loss(output, y)
