@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import sanp
+from sanp.methods import METHODS
 
 SOURCE = Path(__file__).parents[1] / "src" / "sanp"
 ROOMS = (
@@ -56,6 +57,11 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
     functions = {name for name in sanp.__all__ if callable(getattr(sanp, name)) and name.islower()}
     assert {"gate", "fit", "compile", "export"} <= functions
     assert functions & {path.stem for path in MODULES} == set()
+
+
+def test_the_folder_of_methods_holds_exactly_the_methods_a_file_each() -> None:
+    files = sorted(path.stem for path in (SOURCE / "methods").glob("*.py") if path.name != "__init__.py")
+    assert sorted(type(method).__module__ for method in METHODS.values()) == [f"sanp.methods.{name}" for name in files]
 
 
 def test_importing_sanp_stays_light() -> None:

@@ -25,7 +25,7 @@ from sanp.core.modules import unwrapped
 from sanp.gating.amount import Amount, parse_budget
 from sanp.gating.network import GatedNetwork, Origin
 from sanp.methods import method_named
-from sanp.methods.method import Gating
+from sanp.methods.parts.gating_method import Gating
 from sanp.methods.parts.network_forms import describe, rebuild
 from sanp.spm.module import BEFORE, SPM, SPMConfig
 

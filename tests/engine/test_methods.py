@@ -9,7 +9,7 @@ import sanp
 from sanp.engine import compile
 from sanp.engine.library import Unavailable, load
 from sanp.methods import METHODS
-from sanp.methods.method import Gating
+from sanp.methods.parts.gating_method import Gating
 from sanp.methods.parts.pixel_gate import PixelGatedNetwork
 from sanp.spm.module import SPMConfig
 from tests.conftest import SmallNet

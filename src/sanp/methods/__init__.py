@@ -19,8 +19,8 @@ from sanp.methods.fcp import FCP
 from sanp.methods.fixed_k import FixedK
 from sanp.methods.gumbel import Gumbel
 from sanp.methods.l1 import L1
-from sanp.methods.method import Method
 from sanp.methods.ns import NS
+from sanp.methods.parts.method import Method
 from sanp.methods.random_channels import RandomChannels
 from sanp.methods.rnp import RNP
 from sanp.methods.sanp import SANP

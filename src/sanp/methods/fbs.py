@@ -20,8 +20,8 @@ from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
-from sanp.methods.method import GatingMethod
 from sanp.methods.parts.density import density_stage, finish_density
+from sanp.methods.parts.gating_method import GatingMethod
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.spm.binarize import TopK
 from sanp.spm.module import SPM, SPMConfig

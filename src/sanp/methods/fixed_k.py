@@ -13,8 +13,8 @@ from torch import nn
 from sanp.core.checks import check_fields
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
-from sanp.methods.method import GatingMethod
 from sanp.methods.parts.density import density_stage, finish_density
+from sanp.methods.parts.gating_method import GatingMethod
 from sanp.spm.binarize import TopK
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.training.controller import BudgetController

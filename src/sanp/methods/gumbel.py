@@ -20,7 +20,7 @@ from sanp.core.errors import SanpError
 from sanp.gating.accounting import mean_kept
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
-from sanp.methods.method import GatingMethod
+from sanp.methods.parts.gating_method import GatingMethod
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.spm.binarize import Drawn, SemanticHashing, at_least_one
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sanp.gating.gating import MakeSPM
-from sanp.methods.method import GatingMethod
+from sanp.methods.parts.gating_method import GatingMethod
 from sanp.spm.module import build_spm
 
 

@@ -18,7 +18,7 @@ from sanp.core.checks import check_fields
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.methods.cutting.fold import cut_constant_gates
-from sanp.methods.method import GatingMethod
+from sanp.methods.parts.gating_method import GatingMethod
 from sanp.spm.module import SPM, SPMConfig, hashed
 from sanp.spm.saliency import StaticSaliency
 from sanp.training.stage import Stage

@@ -5,8 +5,8 @@ from torch import nn
 from sanp.methods import METHODS
 from sanp.methods.fbs import FBS, BoostingSaliency, FBSConfig
 from sanp.methods.fixed_k import FixedK
-from sanp.methods.method import GatingMethod
 from sanp.methods.parts.density import kept_at_density, set_density, winners
+from sanp.methods.parts.gating_method import GatingMethod
 from sanp.spm.binarize import TopK
 from sanp.spm.module import SPMConfig
 from sanp.spm.recording import record

@@ -1,1 +1,1 @@
-"""Code that several methods share: stages, Q-learning, densities, pixel gates, and forms of networks in files."""
+"""Code that several methods share: the interface, stages, Q-learning, densities, pixel gates, networks in files."""

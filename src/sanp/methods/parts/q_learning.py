@@ -19,7 +19,7 @@ from sanp.gating.accounting import mean_kept
 from sanp.gating.cost import CostModel, kept_for
 from sanp.gating.gating import planned_cost
 from sanp.gating.network import GatedNetwork
-from sanp.methods.method import GatingMethod
+from sanp.methods.parts.gating_method import GatingMethod
 from sanp.methods.parts.retrain import check_reach, epochs_in_parts
 from sanp.spm.binarize import Binarizer, top_k
 from sanp.spm.module import SPM

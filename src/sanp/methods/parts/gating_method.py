@@ -1,4 +1,4 @@
-"""The interface of a pruning method, and a base for methods that gate the network."""
+"""Methods that gate the network: what loading a file asks of them, and a base that makes and trains the gates."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,42 +14,6 @@ from sanp.spm.module import SPMConfig
 from sanp.training.fitting import fit_stages
 from sanp.training.stage import Stage, Stages
 from sanp.training.task import Task, with_teacher
-
-
-class Method(Protocol):
-    """A pruning method: its name, what it adapts to, and the stages that turn a dense network into a pruned one."""
-
-    @property
-    def name(self) -> str:
-        """The name on the command line and in files."""
-        ...
-
-    @property
-    def layer_adaptive(self) -> bool:
-        """L-a in the paper's tables: the pruning rate can differ between layers."""
-        ...
-
-    @property
-    def sample_adaptive(self) -> bool:
-        """S-a in the paper's tables: the decisions depend on the image."""
-        ...
-
-    @property
-    def simplified(self) -> str:
-        """What is left out of the published method, where its authors might not accept the result as theirs.
-
-        Tables mark such a method. Empty for a faithful one.
-        """
-        ...
-
-    def check(self, net: nn.Module, task: Task) -> None:
-        """Raises an error if the method cannot meet ``task.budget`` on this network; called before training."""
-        ...
-
-    def stages(self, net: nn.Module, task: Task) -> Stages:
-        """Yields the stages that turn the trained dense network ``net`` into a pruned one that meets ``task.budget``;
-        returns the pruned network."""
-        ...
 
 
 @runtime_checkable
