@@ -14,7 +14,10 @@ from safetensors.torch import load_file
 import sanp
 from sanp.experiments.metrics import ProgressLog
 from sanp.experiments.run import resumed, train
-from sanp.training.stage import Progress
+from sanp.experiments.state import Position, Saved
+from sanp.training.optimizers import tuned
+from sanp.training.precision import Format
+from sanp.training.stage import Outcome, Progress, Stage
 from tests.tools import tiny_run
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +83,29 @@ def test_damaged_state_or_that_of_another_version_is_an_error_that_says_so(tmp_p
     state.write_bytes(state.read_bytes()[:200])
     with pytest.raises(sanp.SanpError, match=r"now\.safetensors is damaged"):
         resumed(tmp_path / "run")
+
+
+def test_a_restored_stage_does_not_depend_on_its_file_any_more(tmp_path: Path) -> None:
+    def made(weight: float) -> Stage:
+        net = torch.nn.Linear(2, 1)
+        torch.nn.init.constant_(net.weight, weight)
+        batches = [(torch.ones(1, 2), torch.ones(1, 1))] * 3
+        adam = tuned(torch.optim.Adam(net.parameters(), lr=0.1), lambda progress, epoch: 1.0)
+        form = Format(net, "fp32")
+        return Stage("s", net, batches, 1, lambda x, y, _: Outcome((net(x) - y).square().sum()), [adam], form)
+
+    stage = made(1.0)
+    next(stage.run())
+    Saved(tmp_path).write(stage, Position(0, {}))
+    again = made(2.0)
+    saved = Saved(tmp_path)
+    saved.restore(again)
+    file = tmp_path / "now.safetensors"
+    with file.open("r+b") as content:  # in place: a file that is replaced would leave the old one to its readers
+        content.write(b"\xff" * file.stat().st_size)
+    assert [float(each["step"]) for each in again.optimizers[0].optimizer.state.values()] == [1.0, 1.0]
+    assert torch.equal(again.net.state_dict()["weight"], stage.net.state_dict()["weight"])
+    assert all(bool(tensor.isfinite().all()) for tensor in saved._tensors.values())
 
 
 def test_a_loss_that_is_not_finite_names_the_layer_and_keeps_the_last_good_state(tmp_path: Path) -> None:

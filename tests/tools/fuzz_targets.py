@@ -135,9 +135,11 @@ def _runs(folder: Path) -> list[Target]:
     log = ProgressLog(metrics.parent, {})
     log.step(next(steps))
     Saved(folder / "state").write(stage, Position(0, log.state()))
+    begun = Path(shutil.copytree(folder / "state", folder / "begun"))
     state = (folder / "state" / "now.safetensors").read_bytes()
 
     def resume() -> object:
+        Saved(begun).restore(stage)  # else a case would depend on those before it
         saved = Saved(folder / "state")
         ProgressLog(folder, saved.position().log)
         saved.restore(stage)

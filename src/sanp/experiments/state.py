@@ -200,7 +200,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         check_tensor_file(path)
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})[KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            # Copies: what safe_open gives lies in the file itself, and would change with it while the run goes on.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
         version, names = header["format"], header["tensors"]
     except (SafetensorError, OSError, RecursionError, *_DAMAGE) as error:
         raise _damaged(path, error) from error
