@@ -57,12 +57,26 @@ def read_epochs(text: str) -> dict[str, int]:
     return dict(zip(("pretrain_epochs", "warmup_epochs", "joint_epochs"), stages, strict=True))
 
 
+def said_of_held_out(recipe: Recipe) -> str:
+    """What is told at the start of a run that holds images out: how many, and what they and the test images are for."""
+    amount = recipe.validate or 0
+    images = f"{amount:.0%} of the" if amount < 1 else f"{amount:,}"
+    read = "are read once, at the end" if recipe.report_on == "test" else "are not read"
+    seen = "" if recipe.pretrained is None else f"; {recipe.pretrained} may have been trained on them"
+    return (
+        f"held out: {images} training images, the same in every run, for all that is measured in training; the test "
+        f"images {read}{seen}"
+    )
+
+
 def _start(recipe: Recipe, out: Path | None) -> None:
     """Trains a recipe in the folder ``out``, or in a new one."""
     name = f"{recipe.backbone}-{recipe.data.partition(':')[0]}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = out or Path("runs") / distributed.texts(name)[0]  # the clocks of several processes differ
     what = f"{recipe.method} on {recipe.backbone}, {recipe.data}, budget {recipe.budget}: run folder {folder}"
     console.print(plain(what))
+    if recipe.validate is not None:
+        console.print(plain(said_of_held_out(recipe)), soft_wrap=True)
     with LiveProgress(console, recipe.fit, recipe.pretrained is not None) as live:
         finished = train_run(recipe, folder, watch=live)
     _show(finished, recipe.budget)

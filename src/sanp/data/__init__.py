@@ -4,6 +4,7 @@ from sanp.data.augment import Augment
 from sanp.data.batches import Batches
 from sanp.data.catalog import DATASETS, Entry, data_folder, describe, get, load
 from sanp.data.dataset import Dataset
+from sanp.data.held_out import hold_out
 from sanp.data.imagefolder import FileSplit
 from sanp.data.split import Examples, Split
 
@@ -19,5 +20,6 @@ __all__ = [
     "data_folder",
     "describe",
     "get",
+    "hold_out",
     "load",
 ]

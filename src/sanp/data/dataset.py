@@ -29,6 +29,8 @@ class Dataset:
     std: tuple[float, ...]
     augment: Augment
     """The changes that suit these images: digits must not be mirrored."""
+    held_out: Examples | None = None
+    """Training images that are kept apart, to choose settings by; None if there are none."""
 
     def __post_init__(self) -> None:
         check_examples("train", self.train)
@@ -40,7 +42,9 @@ class Dataset:
                 f"{self.name}: training images are {self.train.shape}, test images {self.test.shape}: "
                 "give both the same shape"
             )
-        for split in (self.train, self.test):
+        if self.held_out is not None:
+            check_examples("held_out", self.held_out)
+        for split in (self.train, self.test, *([] if self.held_out is None else [self.held_out])):
             highest = int(split.labels.max())
             if highest >= len(self.classes):
                 raise SanpError(

@@ -72,8 +72,12 @@ class ProgressLog:
         self._right += progress.accuracy or 0.0
         self._steps += 1
 
-    def epoch(self, progress: Progress, test: Report | None) -> None:
-        """Writes the line of an epoch that is over; ``test`` is its evaluation on the test set, if there was one."""
+    def epoch(self, progress: Progress, found: Report | None, *, held_out: bool = False) -> None:
+        """Writes the line of an epoch that is over.
+
+        ``found`` is its evaluation, if there was one: on the ``held_out`` images or on the test images.
+        """
+        where = "held_out" if held_out else "test"
         line = {
             "stage": progress.stage,
             "epoch": progress.epoch,
@@ -83,8 +87,8 @@ class ProgressLog:
             "cost": progress.kept,
             "target": progress.target,
             "cost_weight": progress.cost_weight,
-            "test_accuracy": None if test is None else test.accuracy,
-            "test_kept": None if test is None else test.kept,
+            f"{where}_accuracy": None if found is None else found.accuracy,
+            f"{where}_kept": None if found is None else found.kept,
         }
         append_line(self.path, json.dumps(line))  # on the disk before the state with this line count is saved
         for name, value in line.items():

@@ -10,6 +10,7 @@ from sanp.backbones import BACKBONES
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError, shown, unknown_name
 from sanp.core.files import read_text
+from sanp.data.held_out import check_amount
 from sanp.experiments.settings import OWN_SECTION, build, kinds, to_toml
 from sanp.gating.amount import parse_budget
 from sanp.methods import METHODS, Method, config_of, method_named
@@ -46,12 +47,17 @@ class Recipe:
     """changes of training images: short: what suits short training; standard: crops of a padded image, random flips"""
     limit: int | None = None
     """number of training images to use; none: all"""
+    validate: int | float | None = None
+    """training images to hold out, a number or a share: what is measured in training is measured on them, and the test
+    images are read once, at the end"""
+    report_on: Literal["test", "held-out"] = "test"
+    """images of the final report; held-out: those of validate, and the test images are not read, as a trial wants"""
     pretrained: str | None = None
     """dense network to start from instead of pretraining: a file, or the name of a network in the package"""
     threads: int | None = None
     """number of processor threads; none: as many as PyTorch chooses"""
     test_every: int = 1
-    """epochs between two evaluations on the test set; 0: only at the end"""
+    """epochs between two evaluations, on the held-out images or else on the test images; 0: only at the end"""
     spm: SPMConfig = field(default_factory=SPMConfig)
     """the Saliency-and-Pruning Modules"""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
@@ -79,6 +85,10 @@ class Recipe:
             raise SanpError(f"threads {self.threads}: give at least 1, at most 1024")
         if not 0 <= self.seed < 2**63:
             raise SanpError(f"seed {self.seed}: give a whole number, 0 or more, of 63 bits")
+        if self.validate is not None:
+            check_amount(self.validate)
+        elif self.report_on == "held-out":
+            raise SanpError("report_on is held-out, but no image is: set validate to the number of images to hold out")
         if self.test_every < 0:
             raise SanpError(f"test_every {self.test_every}: give 0 or more")
 

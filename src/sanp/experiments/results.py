@@ -38,6 +38,7 @@ def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
             key: report[key]
             for key in ("error", "flops", "paper_flops", "dense_flops", "kept", "pruned", "overhead_flops")
         },
+        **({"held_out_error": 1 - report["held_out"]["accuracy"]} if "held_out" in report else {}),
         "seconds": round(seconds, 1),
         "config": {**recipe.as_dict(), "pretrained": _within(recipe.pretrained)},
         "versions": {"torch": torch.__version__, "python": platform.python_version()},

@@ -25,15 +25,14 @@ from sanp.core import distributed
 from sanp.core.distributed import by_first
 from sanp.core.errors import SanpError, Stopped
 from sanp.core.files import locked, own_folder, write_text
-from sanp.evaluation import Report, evaluate
+from sanp.evaluation import Report
+from sanp.experiments.measured import Measured, finally_measured, measure
 from sanp.experiments.metrics import ProgressLog
 from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import (
     CONFIG,
     DENSE,
-    FORMAT,
     MODEL,
-    evaluation_batches,
     is_finished,
     load_data,
     read_run,
@@ -143,16 +142,14 @@ class _Run:
         self.recipe.pruning().check(self.net, self.task)
         _draw_once(self.net, self.task)
         pruned = self._drive(self._stages())
-        report = evaluate(pruned, evaluation_batches(self.data))
         assert self.dense is not None
-        dense = self.dense
-        by_first(lambda: self._write(pruned, dense, report))
-        return Finished(self.folder, self.dense, report)
+        found = finally_measured(pruned, self.dense, self.data, self.recipe.backbone, self.folder)
+        by_first(lambda: self._write(pruned, found))
+        return Finished(self.folder, found.dense, found.pruned)
 
-    def _write(self, pruned: nn.Module, dense: Report, report: Report) -> None:
+    def _write(self, pruned: nn.Module, found: Measured) -> None:
         """Writes the results; the network is written last, since its presence marks a finished run."""
-        before = {"accuracy": dense.accuracy, "flops": dense.flops}
-        write_report(self.folder, {"format": FORMAT, **report.as_dict(), "dense": before})
+        write_report(self.folder, found.as_dict())
         save(pruned, self.folder / MODEL)
         self.saved.clear()
 
@@ -160,7 +157,7 @@ class _Run:
         """Pretraining, unless a pretrained network was given, then the stages of the method."""
         if self.recipe.pretrained is None and self.recipe.fit.pretrain_epochs:
             yield pretrain_stage(self.net, self.task)
-        self.dense = evaluate(self.net, evaluation_batches(self.data))
+        self.dense = measure(self.net, self.data)
         by_first(lambda: save(self.net, self.folder / DENSE))
         pruned = yield from self.recipe.pruning().stages(self.net, self.task)
         return pruned
@@ -202,7 +199,7 @@ class _Run:
     def _keep(self, stage: Stage, number: int, log: ProgressLog, progress: Progress) -> None:
         """Saves the state of the run, and at the end of an epoch writes its metrics."""
         if progress.epoch_over:
-            log.epoch(progress, self._test(stage.net, progress))
+            log.epoch(progress, self._test(stage.net, progress), held_out=self.data.held_out is not None)
         self.saved.write(stage, Position(number, log.state()))
 
     def _kept(self) -> str:
@@ -215,7 +212,7 @@ class _Run:
         if every == 0 or progress.epoch % every:
             return None
         # A copy, since evaluation changes the memory layout of parameters, and training must not depend on testing.
-        return evaluate(copy.deepcopy(net), evaluation_batches(self.data))
+        return measure(copy.deepcopy(net), self.data)
 
 
 def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = None) -> Finished:

@@ -1,6 +1,7 @@
 """A run folder: the names of its files, whether its run is finished, and how to read them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from sanp.checkpoint import load
 from sanp.core.errors import SanpError
 from sanp.core.files import read_text, write_text
 from sanp.core.limits import LARGEST_COUNT
+from sanp.data.dataset import first_after_shuffle
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
 from sanp.spm.module import BEFORE
 
@@ -63,13 +65,23 @@ def load_run(folder: Path, dataset: Shape) -> nn.Module:
 
 
 def load_data(recipe: Recipe, root: Path | None = None) -> data.Dataset:
-    """The data set of a recipe; ``root`` is the folder of downloaded data, or None for the usual one."""
-    return data.load(recipe.data, root=root, size=recipe.image_size, limit=recipe.limit)
+    """The data set of a recipe; ``root`` is the folder of downloaded data, or None for the usual one.
+
+    Of a recipe that reports on its held-out images, these are also the test images.
+    """
+    if recipe.validate is None:
+        return data.load(recipe.data, root=root, size=recipe.image_size, limit=recipe.limit)
+    # Held out before the limit, so that the same images are held out whatever the limit is.
+    dataset = data.hold_out(data.load(recipe.data, root=root, size=recipe.image_size), recipe.validate)
+    assert dataset.held_out is not None
+    test = dataset.held_out if recipe.report_on == "held-out" else dataset.test
+    return replace(dataset, train=first_after_shuffle(dataset.train, recipe.limit), test=test)
 
 
-def evaluation_batches(dataset: data.Dataset, size: int = 250) -> data.Batches:
-    """The test images in order, in batches of ``size``."""
-    return data.Batches(dataset.test, min(size, len(dataset.test)), mean=dataset.mean, std=dataset.std)
+def evaluation_batches(dataset: data.Dataset, size: int = 250, *, held_out: bool = False) -> data.Batches:
+    """The test images in order, or the ``held_out`` ones, in batches of ``size``."""
+    images = dataset.held_out if held_out and dataset.held_out is not None else dataset.test
+    return data.Batches(images, min(size, len(images)), mean=dataset.mean, std=dataset.std)
 
 
 def read_report(folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from sanp.core.errors import SanpError
 from sanp.core.limits import LARGEST_COUNT
 from sanp.experiments.metrics import read_metrics
 
-MEASURED = ("accuracy", "test_accuracy", "cost", "target", "test_kept", "cost_weight")
+MEASURED = "accuracy test_accuracy held_out_accuracy cost target test_kept held_out_kept cost_weight".split()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +19,11 @@ class Epoch:
     """steps since the beginning of the run"""
     accuracy: float | None
     test_accuracy: float | None
+    held_out_accuracy: float | None = None
     cost: float | None
     target: float | None
     test_kept: float | None
+    held_out_kept: float | None = None
     cost_weight: float | None
 
 

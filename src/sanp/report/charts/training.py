@@ -51,12 +51,14 @@ def _figure(epochs: tuple[Epoch, ...], gated: bool) -> go.Figure:
     rows = 3 if gated else 1
     empty = blank(680 if gated else 320, margin={"l": 56, "r": 12, "t": 70, "b": 48})
     figure = with_axes(make_subplots(rows=rows, cols=1, shared_xaxes=True, vertical_spacing=0.1, figure=empty))
-    _lines(figure, epochs, 1, (("training", "accuracy", BLUE, "dot"), ("test", "test_accuracy", BLUE, "solid")))
+    accuracies = (("test", "test_accuracy", BLUE, "solid"), ("held out", "held_out_accuracy", BLUE, "solid"))
+    _lines(figure, epochs, 1, (("training", "accuracy", BLUE, "dot"), *accuracies))
     figure.update_yaxes(title_text="accuracy", tickformat=".0%", row=1, col=1)
     if gated:
         pruning = tuple(epoch for epoch in epochs if epoch.cost is not None)
         costs = (("target", "target", GREY, "dash"), ("training", "cost", ORANGE, "dot"))
-        _lines(figure, pruning, 2, (*costs, ("test", "test_kept", ORANGE, "solid")))
+        measured = (("test", "test_kept", ORANGE, "solid"), ("held out", "held_out_kept", ORANGE, "solid"))
+        _lines(figure, pruning, 2, (*costs, *measured))
         _lines(figure, pruning, 3, (("λ", "cost_weight", PINK, "solid"),))
         figure.update_yaxes(title_text="cost, of dense", tickformat=".0%", rangemode="tozero", row=2, col=1)
         figure.update_yaxes(title_text="λ (no unit)", row=3, col=1)
@@ -106,7 +108,8 @@ def _text(run: RunData) -> str:
     parts = []
     for _, end, stage in stages(run.epochs):
         last = [epoch for epoch in run.epochs if epoch.step <= end][-1]
-        said = [] if last.test_accuracy is None else [f"test accuracy {last.test_accuracy:.1%}"]
+        measured = {"test accuracy": last.test_accuracy, "accuracy on held-out images": last.held_out_accuracy}
+        said = [f"{name} {value:.1%}" for name, value in measured.items() if value is not None]
         if last.cost is not None:
             said.append(f"cost {last.cost:.1%} of dense")
         if last.cost_weight is not None:
@@ -121,18 +124,20 @@ def _table(epochs: tuple[Epoch, ...]) -> Table:
     def share(value: float | None) -> Cell:
         return Cell("", -1.0) if value is None else percent(value)
 
+    held_out = any(epoch.held_out_accuracy is not None for epoch in epochs)
     rows = tuple(
         (
             Cell(epoch.stage),
             Cell(f"{epoch.step}", epoch.step),
             share(epoch.accuracy),
-            share(epoch.test_accuracy),
+            share(epoch.held_out_accuracy if held_out else epoch.test_accuracy),
             share(epoch.target),
             share(epoch.cost),
-            share(epoch.test_kept),
+            share(epoch.held_out_kept if held_out else epoch.test_kept),
             Cell("", -1e9) if epoch.cost_weight is None else Cell(f"{epoch.cost_weight:.2f}", epoch.cost_weight),
         )
         for epoch in epochs
     )
-    headings = ("stage", "step", "training accuracy", "test accuracy", "target", "cost", "cost on test images", "λ")
-    return Table(headings, rows)
+    images = "held-out" if held_out else "test"
+    measured = (f"{images} accuracy", "target", "cost", f"cost on {images} images")
+    return Table(("stage", "step", "training accuracy", *measured, "λ"), rows)
