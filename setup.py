@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("src/sanp/engine/native")
@@ -53,6 +54,10 @@ def units_of(ext: Extension) -> list[Unit]:
 class BuildNative(build_ext):
     """Compiles each source with its own flags into one shared library without a Python ABI."""
 
+    def get_ext_filename(self, fullname: str) -> str:
+        """Without the name of a Python: the library is called through ctypes."""
+        return f"{fullname.replace('.', os.sep)}.so"
+
     def build_extension(self, ext: Extension) -> None:
         """Compile and link; a failure is told and leaves the portable path."""
         try:
@@ -81,6 +86,8 @@ class BuildNative(build_ext):
             objects = [name for made in pool.map(compiled, units_of(ext)) for name in made]
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
+        for earlier in (Path("src") / ext.name.replace(".", "/")).parent.glob(f"{target.stem}.*.so"):
+            earlier.unlink()  # built under the name of a Python: it would be found first
         self.compiler.link_shared_object(objects, str(target), extra_postargs=["-pthread", *extra], target_lang="c++")
 
     def _accepts(self, flag: str) -> bool:
@@ -95,6 +102,14 @@ class BuildNative(build_ext):
         return True
 
 
+class AnyPython(bdist_wheel):
+    """A wheel for every Python 3: nothing in it is compiled against one."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Python, its binary interface, the machine."""
+        return "py3", "none", super().get_tag()[2]
+
+
 # Everything is named here so that a source distribution holds it.
 EVERYTHING = sorted(str(source) for source in NATIVE.glob("*.cpp"))
 
@@ -106,5 +121,5 @@ if X86:
 
 setup(
     ext_modules=EXTENSIONS,
-    cmdclass={"build_ext": BuildNative},
+    cmdclass={"build_ext": BuildNative, "bdist_wheel": AnyPython},
 )
