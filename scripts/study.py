@@ -10,11 +10,10 @@ Each appends to results/<study>.jsonl and fills the tables that quote it; a row 
 """
 
 import argparse
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,11 @@ from sanp.experiments.compare import Job, carry_out
 from sanp.experiments.documents import fill, study_table
 from sanp.experiments.metrics import Stopwatch, seconds_of
 from sanp.experiments.paper.channel_use import channel_use
-from sanp.experiments.paper.reproduce import same_work
+from sanp.experiments.paper.rows import same_work
 from sanp.experiments.recipe import PRESETS, make_recipe, merge
 from sanp.experiments.results import append, read, result_line
 from sanp.experiments.run import train
+from sanp.experiments.seeds import mean_and_deviation
 from sanp.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -159,15 +159,11 @@ def adaptiveness_table(lines: Iterable[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for (name, images, epochs), group in groups.items():
-        shown = (spread([100 * line[key] for line in group]) for key in ("error", "kept", "depends_deeper_half"))
+        shown = (
+            mean_and_deviation([100 * line[key] for line in group]) for key in ("error", "kept", "depends_deeper_half")
+        )
         rows.append(f"| {name} | {images:,}, {epochs} | {len(group)} | {' | '.join(shown)} |")
     return "\n".join(rows)
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation."""
-    mean = f"{statistics.mean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
 
 
 def main(study: str, folder: Path, dense: str, images: int, seeds: list[int], contenders: list[str]) -> None:

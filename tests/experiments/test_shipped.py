@@ -10,7 +10,8 @@ from scripts import ship as shipping
 
 import sanp
 from sanp.cli import app as cli
-from sanp.experiments.paper.reproduce import reproduce, select
+from sanp.experiments.paper.reproduce import reproduce
+from sanp.experiments.paper.rows import select
 from sanp.experiments.results import append, read, result_line
 from sanp.experiments.shipped import FILES, inputs_of, result_of
 from tests.tools import tiny_run

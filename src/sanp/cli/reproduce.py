@@ -11,9 +11,10 @@ from sanp.core.checks import require
 from sanp.core.errors import SanpError, unknown_name
 from sanp.experiments.documents import fill
 from sanp.experiments.paper.figures import FIGURES, figure_rows, make_lines
-from sanp.experiments.paper.reproduce import Scope, check_pages, select, write_pages
+from sanp.experiments.paper.pages import check_pages, write_pages
+from sanp.experiments.paper.reproduce import Mode
 from sanp.experiments.paper.reproduce import reproduce as run_rows
-from sanp.experiments.paper.tables import TABLES
+from sanp.experiments.paper.rows import TABLES, Scope, select
 
 PAGES = [Path("docs/results.md"), Path("README.md")]
 DRAWN = (*FIGURES, "trade")
@@ -25,6 +26,13 @@ def reproduce(
     rows: Annotated[list[str] | None, typer.Option(help="Rows of these names only (files in recipes/).")] = None,
     epochs_scale: Annotated[float, typer.Option(help="Factor that all epochs are multiplied by.")] = 1.0,
     limit: Annotated[int | None, typer.Option(help="Train on this many images only; the row is marked short.")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of each row; tables show mean and deviation.")] = 1,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Run rows again whose lines were made with other settings.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Run nothing: show which rows are there, stale or missing; fill the pages.")
+    ] = False,
     recipes: Annotated[Path, typer.Option(help="Folder of the recipes.")] = Path("recipes"),
     runs: Annotated[Path, typer.Option(help="Folder of the runs; finished ones are not run again.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of the results lines.")] = Path("results"),
@@ -35,12 +43,14 @@ def reproduce(
 ) -> None:
     """Make the paper's tables and figures again.
 
-    A table runs the rows that have no results line yet. A figure is drawn from finished runs, and says what to run
-    where there are none. Both add lines to results/ and fill the pages.
+    A table runs the rows that have no results line yet; a row that fails does not stop the others. A figure is drawn
+    from finished runs, and says what to run where there are none. Both add lines to results/ and fill the pages.
     """
     known = (*TABLES, *DRAWN, "all")
     if what not in known:
         raise unknown_name("table or figure", what, known)
+    if stale and show:
+        raise SanpError("--stale runs rows and --show runs none: give one of the two")
     pages = page or PAGES
     check_pages(pages)
     tables = [table for table in TABLES if what in (table, "all")]
@@ -48,10 +58,14 @@ def reproduce(
     if drawn:
         require("figures", "plotly", "kaleido")
     scope, there = Scope(epochs_scale, limit), 0
+    failed: list[str] = []
     if tables:
-        chosen = select(recipes, tables, backbone=backbone, rows=rows or (), scope=scope)
-        run_rows(chosen, runs, results, tell=_tell)
-        write_pages(results, pages)
+        chosen = select(recipes, tables, backbone=backbone, rows=rows or (), scope=scope, seeds=seeds)
+        mode: Mode = "stale" if stale else "none" if show else "missing"
+        try:
+            failed = run_rows(chosen, runs, results, run=mode, tell=_tell)
+        finally:  # also when it is stopped
+            write_pages(results, recipes, pages)
         _tell(f"tables: {', '.join(map(str, pages))}")
     for figure in (each for each in drawn if each in FIGURES):
         of = figure_rows(recipes, figure, backbone=backbone, rows=rows or (), scope=scope)
@@ -60,6 +74,8 @@ def reproduce(
         raise SanpError(f"{what} has no finished run to be made from: the lines above say what runs one")
     if drawn:
         _draw(drawn, results, figures, pages)
+    if failed:
+        raise SanpError(f"{len(failed)} of {len(chosen)} rows failed: {'; '.join(failed)}")
 
 
 def _tell(line: str) -> None:

@@ -92,7 +92,7 @@ def _row_settings(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]
 def dense_recipe(recipe: Recipe) -> Recipe:
     """The recipe that trains the dense network of a row: the row's settings without those of pruning."""
     plain = Recipe()
-    fit = replace(plain.fit, **{name: getattr(recipe.fit, name) for name in _PRETRAINING})
+    fit = replace(plain.fit, **{name: getattr(recipe.fit, name) for name in PRETRAINING})
     return replace(
         recipe,
         method="dense",
@@ -105,7 +105,7 @@ def dense_recipe(recipe: Recipe) -> Recipe:
     )
 
 
-_PRETRAINING = (
+PRETRAINING = (
     "pretrain_epochs pretrain_lr pretrain_size momentum nesterov weight_decay schedule rise step_epochs "
     "label_smoothing dropout precision"
 ).split()

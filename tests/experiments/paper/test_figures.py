@@ -11,7 +11,8 @@ from sanp.cli import app as cli
 from sanp.cli.reproduce import DRAWN
 from sanp.experiments.documents import filled
 from sanp.experiments.paper.figures import FIGURES, figure_rows, make_lines
-from sanp.experiments.paper.reproduce import Scope, reproduce
+from sanp.experiments.paper.reproduce import reproduce
+from sanp.experiments.paper.rows import Scope
 from sanp.experiments.paper.tables import latest, readme_table
 from sanp.experiments.results import append, read
 from sanp.report.charts.paper_figures import captioned, paper_charts

@@ -11,8 +11,10 @@ import pytest
 import sanp
 from sanp.experiments import metrics
 from sanp.experiments.documents import filled
-from sanp.experiments.paper.reproduce import Scope, check_pages, reproduce, select, write_pages
-from sanp.experiments.paper.tables import PAPER, TABLES, model, readme_table, results_page
+from sanp.experiments.paper.pages import check_pages, write_pages
+from sanp.experiments.paper.reproduce import reproduce
+from sanp.experiments.paper.rows import TABLES, Scope, select
+from sanp.experiments.paper.tables import PAPER, model, readme_table, results_page
 from sanp.experiments.results import append, read
 from tests.tools import tiny_run
 
@@ -179,8 +181,8 @@ def test_tables_have_whole_runs_only_and_say_what_deciding_costs(tmp_path: Path)
     quick = {"config": {"preset": "quick"}, "overhead_flops": 0.0018 * 174_540_000}
     append(tmp_path / "table1.jsonl", {**line("table1/m_cifarnet-sanp", 0.0899), **quick})
     assert readme_table(tmp_path).splitlines()[2:] == [
-        "| M-CifarNet | Unpruned | 8.12 | 174.5 |  |  | 16 | 8.63 | 174.3 |  |",
-        "| M-CifarNet | SANP (ours) | 8.99 | 43.6 | 75.0 | 0.18 | 16 + 12 | 9.41 | 39.3 | 77.5 |",
+        "| M-CifarNet | Unpruned | 8.12 | 1 | 174.5 |  |  | 16 | 8.63 | 174.3 |  |",
+        "| M-CifarNet | SANP (ours) | 8.99 | 1 | 43.6 | 75.0 | 0.18 | 16 + 12 | 9.41 | 39.3 | 77.5 |",
     ]
     assert results_page(tmp_path).count("| M-CifarNet | Unpruned |") == 1 and "VGGNet" not in results_page(tmp_path)
 
@@ -194,7 +196,7 @@ def test_a_page_is_filled_at_the_markers_it_has_and_one_without_any_is_refused_f
         check_pages([page])
     page.write_text("a\n<!-- cifar10 -->\nold\n<!-- end of cifar10 -->\nb\n")
     check_pages([page])
-    write_pages(tmp_path / "results", [page])
+    write_pages(tmp_path / "results", tmp_path / "recipes", [page])
     assert page.read_text() == filled(
         "a\n<!-- cifar10 -->\n<!-- end of cifar10 -->\nb\n", "cifar10", readme_table(tmp_path)
     )
@@ -206,4 +208,4 @@ def test_a_page_is_filled_at_the_markers_it_has_and_one_without_any_is_refused_f
 )
 def test_a_table_of_the_paper_is_what_the_lines_say(document: str, marker: str, made: Any) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
-    assert filled(text, marker, made(ROOT / "results")) == text
+    assert filled(text, marker, made(ROOT / "results", ROOT / "recipes")) == text

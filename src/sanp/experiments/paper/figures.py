@@ -12,8 +12,8 @@ from typing import Any
 from sanp.experiments import run_folder
 from sanp.experiments.metrics import seconds_of
 from sanp.experiments.paper.channel_use import ChannelUse, channel_use
-from sanp.experiments.paper.reproduce import Row, Scope, row_folder, same_work, select
-from sanp.experiments.paper.tables import TABLES
+from sanp.experiments.paper.rows import TABLES, Row, Scope, row_folder, same_work, select
+from sanp.experiments.paper.stale import changed
 from sanp.experiments.results import append, read, result_line
 
 PRUNED = ("table3/resnet18-sanp", "table1/vgg19-sanp", "table1/m_cifarnet-sanp")
@@ -56,11 +56,14 @@ def make_lines(
     path, there = results / f"{figure}.jsonl", 0
     for row in rows:
         folder = row_folder(runs, row.name, row.recipe)
-        if any(line["name"] == row.name and same_work(line, row.recipe) for line in read(path)):
+        lines = [line for line in read(path) if line["name"] == row.name and same_work(line, row.recipe)]
+        if any(not changed(line["config"], row.recipe) for line in lines):
             tell(f"{figure}: {row.name} is in {path.name} already")
         elif run_folder.is_finished(folder):
             append(path, make_line(figure, row.name, folder))
             tell(f"{figure}: {row.name} added")
+        elif lines:
+            tell(f"{figure}: {row.name} is stale in {path.name}: {'; '.join(changed(lines[-1]['config'], row.recipe))}")
         else:
             tell(f"{figure}: {row.name} is not run yet (no {folder}): {command(row, scope or Scope())} --runs {runs}")
             continue

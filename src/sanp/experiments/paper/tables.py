@@ -1,19 +1,20 @@
 """Markdown tables of the reproduced results with the numbers of the paper beside them, made from results lines."""
 
+import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from sanp.experiments.paper.deciding import deciding_flops
+from sanp.experiments.paper.rows import TABLES, recipes_now
+from sanp.experiments.paper.stale import changed
 from sanp.experiments.results import read
+from sanp.experiments.seeds import mean_and_deviation
 from sanp.experiments.table import NAMES, shown
 from sanp.methods import METHODS
 
-TABLES = {
-    "table1": "Table 1: CIFAR-10",
-    "table2": "Table 2: CIFAR-100",
-    "table3": "Table 3: the ablations, a third of ResNet-18 pruned, CIFAR-10",
-    "methods": "Every method on M-CifarNet, CIFAR-10",
-}
 # PAPER tables 1 to 3: error in %, FLOPs in millions, pruned in %.
 PAPER: dict[str, tuple[float, float, float | None]] = {
     "cifar10-m_cifarnet-dense": (8.63, 174.3, None),
@@ -38,43 +39,86 @@ PAPER: dict[str, tuple[float, float, float | None]] = {
     "table3/resnet18-sanp": (5.41, 333, 33.5),
 }
 HEADING = (
-    "| Backbone | Model | L-a | S-a | Error (%) | FLOPs (M) | Pruned (%) | by the paper's count | Deciding (%) "
-    "| Epochs | Paper: error | FLOPs | pruned |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "| Backbone | Model | L-a | S-a | Error (%) | Seeds | FLOPs (M) | Pruned (%) | by the paper's count | Deciding (%) "
+    "| Epochs | Paper: error | FLOPs | pruned |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 SHORT_HEADING = (
-    "| Backbone | Model | Error (%) | FLOPs (M) | Pruned (%) | Deciding (%) | Epochs | Paper: error | FLOPs "
+    "| Backbone | Model | Error (%) | Seeds | FLOPs (M) | Pruned (%) | Deciding (%) | Epochs | Paper: error | FLOPs "
     "| pruned |\n"
-    "|---|---|---|---|---|---|---|---|---|---|"
+    "|---|---|---|---|---|---|---|---|---|---|---|"
 )
+STALE = "†"
+"""marks a row whose settings are not those of its recipe any more"""
 Line = dict[str, Any]
 """a line of a results file"""
 
 
-def results_page(results: Path) -> str:
-    """The tables of docs/results.md, from the results files in the folder ``results``."""
-    dense = list(read(results / "dense.jsonl"))
-    parts = []
+@dataclass(frozen=True)
+class Entry:
+    """What a row of a table is made of: the lines of all its seeds, and why they are stale, if they are."""
+
+    lines: tuple[Line, ...]
+    stale: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> Line:
+        """The line of the first seed."""
+        return self.lines[0]
+
+    def mean(self, key: str) -> float:
+        """The mean of a number over the seeds."""
+        return fmean(line[key] for line in self.lines)
+
+
+def results_page(results: Path, recipes: Path | None = None) -> str:
+    """The tables of docs/results.md, from the results files in the folder ``results``.
+
+    Rows that differ from the recipes in the folder ``recipes`` are marked, with the settings that differ below.
+    """
+    dense, parts = list(read(results / "dense.jsonl")), []
     for table, title in TABLES.items():
         lines = [line for line in read(results / f"{table}.jsonl") if is_whole(line)]
         if lines:
-            rows = (_row(line) for line in with_dense(lines, dense))
-            parts.append(f"### {title}\n\n{HEADING}\n" + "\n".join(rows))
+            rows = with_dense(entries(lines, recipes), entries(dense, recipes))
+            parts.append(f"### {title}\n\n{HEADING}\n" + "\n".join(map(_row, rows)) + _reasons(rows))
     return "\n\n".join(parts) or "No row is finished yet: `sanp reproduce table1` runs those of table 1."
 
 
-def readme_table(results: Path) -> str:
-    """The table of the README, from the results files in the folder ``results``.
+def readme_table(results: Path, recipes: Path | None = None) -> str:
+    """The table of the README; the arguments are those of :func:`results_page`.
 
     It has the CIFAR-10 rows with default settings, of whole runs.
     """
     lines = [line for table in ("table1", "methods", "table3") for line in read(results / f"{table}.jsonl")]
-    dense = list(read(results / "dense.jsonl"))
-    chosen = latest(line for line in lines if line["data"] == "cifar10" and not variant(line) and is_whole(line))
+    chosen = entries(
+        (line for line in lines if line["data"] == "cifar10" and not variant(line) and is_whole(line)), recipes
+    )
     if not chosen:
         return "No run is finished yet: `sanp reproduce table1` adds a row here for each that is."
     order = {name: place for place, name in enumerate(NAMES)}
-    grouped = sorted(chosen, key=lambda line: order.get(line["backbone"], len(order)))
-    return SHORT_HEADING + "\n" + "\n".join(_short_row(line) for line in with_dense(grouped, dense))
+    grouped = sorted(chosen, key=lambda entry: order.get(entry.first["backbone"], len(order)))
+    rows = with_dense(grouped, entries(read(results / "dense.jsonl"), recipes))
+    return SHORT_HEADING + "\n" + "\n".join(map(_short_row, rows)) + _stale_note(rows)
+
+
+def entries(lines: Iterable[Line], recipes: Path | None = None) -> list[Entry]:
+    """The lines as entries: those of one row that differ by the seed alone make one entry.
+
+    A row that was run again with the same epochs and images shows its last run, unless only an earlier one has the
+    settings of its recipe in the folder ``recipes``. Without such a folder nothing is taken to be stale.
+    """
+    now = {} if recipes is None else recipes_now(recipes)
+    runs: dict[str, dict[int, dict[bool, tuple[Line, tuple[str, ...]]]]] = {}
+    for line in lines:
+        why = tuple(changed(line["config"], now[line["name"]])) if line["name"] in now else ()
+        run = json.dumps([line["name"], line["epochs"], line["images"]])
+        runs.setdefault(run, {}).setdefault(line["seed"], {})[not why] = (line, why)
+    found: list[Entry] = []
+    for seeds in runs.values():
+        fresh = [by_kind[True] for by_kind in seeds.values() if True in by_kind]
+        chosen = sorted(fresh or [by_kind[False] for by_kind in seeds.values()], key=lambda each: each[0]["seed"])
+        found.append(Entry(tuple(line for line, _ in chosen), chosen[0][1]))
+    return found
 
 
 def is_whole(line: Line) -> bool:
@@ -91,14 +135,14 @@ def latest(lines: Iterable[Line]) -> list[Line]:
     return list(chosen.values())
 
 
-def with_dense(lines: Iterable[Line], dense: list[Line]) -> list[Line]:
-    """The lines, with the line of each dense network before the first line that starts from it."""
-    shown: list[Line] = []
-    for line in lines:
+def with_dense(rows: Iterable[Entry], dense: list[Entry]) -> list[Entry]:
+    """The rows, with that of each dense network before the first one that starts from it."""
+    shown: list[Entry] = []
+    for row in rows:
         for base in dense:
-            if base not in shown and is_base(base, line):
+            if base not in shown and is_base(base.first, row.first):
                 shown.append(base)
-        shown.append(line)
+        shown.append(row)
     return shown
 
 
@@ -108,25 +152,29 @@ def is_base(dense: Line, line: Line) -> bool:
     return same and bool(dense["epochs"][0] == line["epochs"][0])
 
 
-def _row(line: Line) -> str:
-    method = METHODS[line["method"]]
+def _row(entry: Entry) -> str:
+    line, method = entry.first, METHODS[entry.first["method"]]
     ticks = ("✓" if method.layer_adaptive else "", "✓" if method.sample_adaptive else "")
-    by_paper = "" if line["method"] == "dense" else f"{100 * (1 - line['paper_flops'] / line['dense_flops']):.1f}"
-    return _joined([*_names(line), *ticks, *_measured(line), by_paper, _deciding(line), length(line), *_in_paper(line)])
+    by_paper = "" if line["method"] == "dense" else f"{100 * (1 - entry.mean('paper_flops') / line['dense_flops']):.1f}"
+    costs = (by_paper, _deciding(entry), length(line))
+    return _joined([*_names(entry), *ticks, *_measured(entry), *costs, *_in_paper(line)])
 
 
-def _short_row(line: Line) -> str:
-    return _joined([*_names(line), *_measured(line), _deciding(line), length(line), *_in_paper(line)])
+def _short_row(entry: Entry) -> str:
+    line = entry.first
+    return _joined([*_names(entry), *_measured(entry), _deciding(entry), length(line), *_in_paper(line)])
 
 
 def _joined(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _names(line: Line) -> tuple[str, str]:
+def _names(entry: Entry) -> tuple[str, str]:
+    line = entry.first
     ours = line["method"] == "sanp" and line.get("config", {}).get("preset") == "quick"
     method = shown(line["method"])  # with the settings of ``quick`` it is not the paper's own
-    return shown(line["backbone"]), model(line).replace(method, f"{method} (ours)") if ours else model(line)
+    name = model(line).replace(method, f"{method} (ours)") if ours else model(line)
+    return shown(line["backbone"]), name + (f" {STALE}" if entry.stale else "")
 
 
 def model(line: Line) -> str:
@@ -141,15 +189,30 @@ def variant(line: Line) -> str:
     return "" if own.isdigit() else own
 
 
-def _measured(line: Line) -> tuple[str, str, str]:
-    pruned = "" if line["method"] == "dense" else f"{100 * line['pruned']:.1f}"
-    return f"{100 * line['error']:.2f}", f"{line['flops'] / 1e6:.1f}", pruned
+def _measured(entry: Entry) -> tuple[str, ...]:
+    pruned = "" if entry.first["method"] == "dense" else f"{100 * entry.mean('pruned'):.1f}"
+    errors = mean_and_deviation([100 * line["error"] for line in entry.lines])
+    return errors, str(len(entry.lines)), f"{entry.mean('flops') / 1e6:.1f}", pruned
 
 
-def _deciding(line: Line) -> str:
-    """What deciding what to prune costs, in percent of the dense FLOPs; lines of before it was noted have none."""
-    cost = line.get("overhead_flops")
-    return "" if cost is None or line["method"] == "dense" else f"{100 * cost / line['dense_flops']:.2f}"
+def _deciding(entry: Entry) -> str:
+    """What deciding what to prune costs, in percent of the dense FLOPs."""
+    line = entry.first
+    cost = None if line["method"] == "dense" else deciding_flops(line)
+    return "" if cost is None else f"{100 * cost / line['dense_flops']:.2f}"
+
+
+def _reasons(rows: list[Entry]) -> str:
+    """The settings in which stale rows differ from their recipes, a line for each row."""
+    stale = [row for row in rows if row.stale]
+    told = [f"- {row.first['name']}: {'; '.join(row.stale)}" for row in stale]
+    return f"\n\n{STALE} The recipe has other settings now:\n\n" + "\n".join(told) if told else ""
+
+
+def _stale_note(rows: list[Entry]) -> str:
+    if not any(row.stale for row in rows):
+        return ""
+    return f"\n\n{STALE} The recipe has other settings now; [docs/results.md](docs/results.md) says which."
 
 
 def _in_paper(line: Line) -> list[str]:

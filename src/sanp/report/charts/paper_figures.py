@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 
 from sanp.core.colours import BLUE, GREEN, ORANGE, PINK
 from sanp.evaluation import LayerReport
-from sanp.experiments.paper.tables import TABLES, latest, length, model
+from sanp.experiments.paper.rows import TABLES
+from sanp.experiments.paper.tables import latest, length, model
 from sanp.experiments.results import read
 from sanp.experiments.table import shown
 from sanp.report.charts.channels import NO_TICKS, in_order

@@ -1,0 +1,38 @@
+"""What deciding what to prune costs, also for results lines from before that was noted."""
+
+import json
+from functools import cache
+from typing import Any
+
+import torch
+
+from sanp.backbones import build
+from sanp.experiments.recipe import make_recipe
+from sanp.methods.parts.gating_method import GatingMethod
+
+
+def deciding_flops(line: dict[str, Any]) -> float | None:
+    """Multiply-adds that a network takes for one image to decide; None if the line has neither them nor its settings.
+
+    They follow from the settings alone: a method whose decisions do not depend on the image leaves nothing to decide.
+    """
+    if "overhead_flops" in line:
+        return float(line["overhead_flops"])
+    if "config" not in line or "data" not in line["config"]:
+        return None
+    return _of_settings(json.dumps(line["config"]))
+
+
+@cache
+def _of_settings(config: str) -> float | None:
+    settings = json.loads(config)
+    method = make_recipe(settings).pruning()
+    if not method.sample_adaptive:
+        return 0.0
+    if not isinstance(method, GatingMethod):
+        return None
+    size = settings["image_size"]
+    # The classifier is not gated, so that the number of classes does not matter.
+    network = build(settings["backbone"], num_classes=2, image_size=size)
+    gated = method.gate(network, torch.zeros(1, 3, size, size), spm=make_recipe(settings).spm)
+    return float(gated.overhead_flops)

@@ -1,0 +1,133 @@
+"""The rows of the paper's tables: their recipes, how much of each is run, for which seeds, and in which folders."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sanp.core.errors import SanpError, unknown_name
+from sanp.experiments.compare import dense_recipe
+from sanp.experiments.paper.stale import changed
+from sanp.experiments.recipe import Recipe, make_recipe, read_recipe
+from sanp.experiments.run_folder import CONFIG, read_run
+
+TABLES = {
+    "table1": "Table 1: CIFAR-10",
+    "table2": "Table 2: CIFAR-100",
+    "table3": "Table 3: the ablations, a third of ResNet-18 pruned, CIFAR-10",
+    "methods": "Every method on M-CifarNet, CIFAR-10",
+}
+"""folder of recipes, and name of its results file, to the title of the table"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table, for one seed: its name, and the recipe to run."""
+
+    name: str
+    """table and file name of its recipe, such as ``table1/vgg19-ns``"""
+    recipe: Recipe
+    dense_seed: int = 0
+    """seed of the dense network, which is the same for all seeds of the row"""
+
+    @property
+    def dense_name(self) -> str:
+        """The name in the results of the dense network that the row starts from."""
+        return f"{self.recipe.data}-{self.recipe.backbone}-dense"
+
+    @property
+    def dense(self) -> Recipe:
+        """The recipe of the dense network that the row starts from."""
+        return dense_recipe(replace(self.recipe, seed=self.dense_seed))
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much of a row to run: all of it, or less for a quick test."""
+
+    epochs: float = 1.0
+    """factor on all numbers of epochs"""
+    images: int | None = None
+    """number of training images; None: all"""
+
+    def of(self, recipe: Recipe) -> Recipe:
+        """The recipe with the epochs and images of this scope."""
+        if not 0 < self.epochs < math.inf:
+            raise SanpError(f"epochs-scale {self.epochs}: give a factor above 0")
+        if self.images is not None and self.images < 1:
+            raise SanpError(f"limit {self.images}: give at least one image, or leave it out for all")
+        fit = recipe.fit
+        scaled = {
+            name: max(1, round(self.epochs * getattr(fit, name)))
+            for name in ("pretrain_epochs", "warmup_epochs", "joint_epochs")
+        }
+        return replace(recipe, limit=self.images or recipe.limit, fit=replace(fit, **scaled))
+
+
+def select(
+    recipes: Path,
+    tables: Iterable[str],
+    *,
+    backbone: str | None = None,
+    rows: Iterable[str] = (),
+    scope: Scope | None = None,
+    seeds: int = 1,
+) -> list[Row]:
+    """The rows of the given tables, whose recipes are in the folder ``recipes``.
+
+    ``backbone`` selects the rows of one backbone, ``rows`` those with these file names. ``scope`` shortens them. Each
+    is there for ``seeds`` seeds, from that of its recipe on; the dense network is the same for all of them.
+    """
+    if seeds < 1:
+        raise SanpError(f"seeds {seeds}: give at least 1")
+    wanted, known = set(rows), {path.stem for table in TABLES for path in (recipes / table).glob("*.toml")}
+    found: list[Row] = []
+    for name in sorted(wanted - known):
+        raise unknown_name("row", name, known)
+    for table in tables:
+        if table not in TABLES:
+            raise unknown_name("table", table, TABLES)
+        for path in sorted((recipes / table).glob("*.toml")):
+            recipe = (scope or Scope()).of(make_recipe(read_recipe(path), str(path)))
+            if backbone in (None, recipe.backbone) and (not wanted or path.stem in wanted):
+                each = (replace(recipe, seed=recipe.seed + more) for more in range(seeds))
+                found += [Row(f"{table}/{path.stem}", one, recipe.seed) for one in each]
+    if not found:
+        raise SanpError(f"no such row in {recipes}: look at the files there, or leave --backbone or --rows out")
+    return found
+
+
+def row_folder(runs: Path, name: str, recipe: Recipe) -> Path:
+    """The run folder of a row in ``runs``; its name tells short runs from whole ones, and seeds apart.
+
+    Where a run with other settings has the name already, a number is added.
+    """
+    fit = recipe.fit
+    short = f"-{recipe.limit}" if recipe.limit else ""
+    seed = f"-seed{recipe.seed}" if recipe.seed else ""
+    epochs = f"{fit.pretrain_epochs}.{fit.warmup_epochs}.{fit.joint_epochs}"
+    first = folder = runs / f"{name.replace('/', '-')}-{epochs}{short}{seed}"
+    number = 1
+    while (folder / CONFIG).is_file() and changed(read_run(folder).as_dict(), recipe):
+        number += 1
+        folder = first.with_name(f"{first.name}-{number}")
+    return folder
+
+
+def recipes_now(recipes: Path) -> dict[str, Recipe]:
+    """The recipe of every row by its name, and those of the dense networks by theirs; empty without such a folder."""
+    if not any((recipes / table).is_dir() for table in TABLES):
+        return {}
+    found: dict[str, Recipe] = {}
+    for row in select(recipes, TABLES):
+        found[row.name] = row.recipe
+        found.setdefault(row.dense_name, row.dense)
+    return found
+
+
+def same_work(line: dict[str, Any], recipe: Recipe) -> bool:
+    """Whether a results line is of a run with the epochs, images and seed of ``recipe``."""
+    fit = recipe.fit
+    epochs = [fit.pretrain_epochs, fit.warmup_epochs, fit.joint_epochs]
+    return bool(line["epochs"] == epochs and line["images"] == recipe.limit and line["seed"] == recipe.seed)

@@ -1,0 +1,66 @@
+"""Stale results lines: those of runs whose settings are not those of the recipe any more."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sanp.experiments.compare import PRETRAINING
+from sanp.experiments.recipe import Recipe
+
+SCOPE = {"seed", "limit", "fit.pretrain_epochs", "fit.warmup_epochs", "fit.joint_epochs"}
+"""how much of a recipe was run, and with which seed: told in the table, not a reason to be stale"""
+WITHOUT_EFFECT = {"preset", "threads", "test_every", "pretrained"}
+"""settings that do not change what a run computes; of ``pretrained``, the settings of pretraining say what matters"""
+USED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("dense", "dense_longer", "uniform", "random", "depgraph", "l1", "ns", "fcp", "autopruner"), ()),
+    **dict.fromkeys(("weight", "fbs"), ()),
+    **dict.fromkeys(("cg", "rnp", "d2nn"), ("controller",)),
+}
+"""which of the sections spm, objective and controller a method uses; all of them if it is not here"""
+OF_SPMS = {"fit.settle", "fit.spm_lr", "fit.spm_optimizer", "fit.warmup_trains"}
+"""settings of training that only methods with the section spm use, and those of ``ALSO``"""
+ALSO = {"fbs": {"fit.spm_lr", "fit.spm_optimizer"}}
+"""FBS trains its own predictors with the optimizer of the SPMs"""
+LACKED: dict[str, Any] = {"spm.most": None, "spm.gradient": "product without the noise"}
+"""settings that older lines lack, with what the code of that time did; other settings had their present default"""
+
+
+def changed(before: Mapping[str, Any], recipe: Recipe) -> list[str]:
+    """The settings of a run that differ from those of ``recipe``, with both values, in words.
+
+    ``before`` has the settings of the run, nested by section, as a results line does. Settings that the method does not
+    use, that do not change what is computed, and the epochs, images and seed are left out.
+    """
+    then, now = dict(flat(before)), dict(flat(recipe.as_dict()))
+    default = dict(flat(Recipe(method=recipe.method).as_dict()))
+    found = []
+    for name in sorted(then.keys() | now.keys()):
+        if not _counts(name, recipe.method):
+            continue
+        old, new = then.get(name, LACKED.get(name, default.get(name))), now.get(name)
+        if old != new:
+            found.append(f"{name} {_said(old)}, now {_said(new)}")
+    return found
+
+
+def _counts(name: str, method: str) -> bool:
+    """Whether a setting of this dotted name can change the results of the method."""
+    section = name.partition(".")[0]
+    used = USED.get(method, ("spm", "objective", "controller"))
+    if name in SCOPE | WITHOUT_EFFECT or (section in ("spm", "objective", "controller") and section not in used):
+        return False
+    if method == "dense" and section == "fit":
+        return name.partition(".")[2] in PRETRAINING
+    return name not in OF_SPMS or "spm" in used or name in ALSO.get(method, ())
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Nested settings as pairs of a dotted name and a value."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _said(value: Any) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
