@@ -31,13 +31,13 @@ def main(steps: int = 60, budget: str = "50%", batch: int = 8) -> dict[str, floa
     generator = torch.Generator().manual_seed(0)
     net = unet_cityscapes(num_classes=2, in_size=(SIZE, SIZE))
     gated = sanp.gate(net, torch.randn(1, 3, SIZE, SIZE))
-    optimizer = torch.optim.Adam(gated.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(gated.parameter_groups(lr=1e-3, steps=steps))
     cost = sanp.Budget(gated, budget, steps=steps)
     for _ in range(steps):
         images, marks = squares(batch, generator)
         with sanp.record(gated) as gates:
-            logits = gated(images)
-        loss = F.cross_entropy(logits, marks) + cost.loss(gates)
+            loss = F.cross_entropy(gated(images), marks)
+        loss = loss + cost.loss(gates)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

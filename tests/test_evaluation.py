@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import sanp
+from tests.conftest import SmallNet
 
 DENSE = 896 + 192  # TwoConvs on 4x4: see test_objective.py
 
@@ -137,3 +138,13 @@ def test_logits_are_taken_from_an_output_object(two_convs: nn.Module) -> None:
 
     batch = [(images(0.0, 1.0, 2.0), torch.tensor([0, 1, 2]))]
     assert sanp.evaluate(Wrapped(), batch).accuracy == sanp.evaluate(two_convs, batch).accuracy
+
+
+def test_a_report_prints_as_a_table_that_fits_a_terminal(squares_test: list[tuple[Tensor, Tensor]]) -> None:
+    gated = sanp.gate(SmallNet(), squares_test[0][0][:1])
+    report = sanp.evaluate(gated, squares_test)
+    lines = str(report).splitlines()
+    assert lines[0].startswith("accuracy") and "of 1024 images" in lines[0]
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[4:]] == ["features.0", "features.3", "features.6"]
+    assert repr(report) == f"Report(1024 images: accuracy {report.accuracy:.2%}, 100.00% of the dense FLOPs)"

@@ -1,4 +1,5 @@
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,12 @@ def test_the_ten_lines_run_as_they_stand(
         "train_loader": [(x, y % 4) for x, y in squares_loader],
         "test_loader": squares_test,
     }
-    exec(BLOCKS[0], names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # also a teacher that knows nothing
+        exec(BLOCKS[0], names)
     report, gated = names["report"], names["gated"]
     assert isinstance(report, sanp.Report) and isinstance(gated, sanp.GatedNetwork)
+    assert report.accuracy > 0.97
     assert abs(report.kept - 0.35) < 0.05
     assert sanp.evaluate(gated, squares_test).accuracy == report.accuracy
 

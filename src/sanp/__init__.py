@@ -16,6 +16,8 @@ from sanp.training.budget import Budget, ObjectiveConfig
 from sanp.training.config import FitConfig
 from sanp.training.controller import ControllerConfig
 from sanp.training.fitting import fit
+from sanp.training.history import History
+from sanp.training.pretraining import pretrain
 
 __version__ = "0.1.0"
 
@@ -38,6 +40,7 @@ __all__ = [
     "FitConfig",
     "GatedNetwork",
     "Gates",
+    "History",
     "ObjectiveConfig",
     "Report",
     "SPMConfig",
@@ -51,6 +54,7 @@ __all__ = [
     "gate",
     "load",
     "methods",
+    "pretrain",
     "pretrained",
     "record",
     "save",

@@ -12,11 +12,14 @@ from sanp.core.batch_checks import describe, explained, pair, why_not_labels
 from sanp.core.checks import check_many, check_network
 from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating, unwrapped
+from sanp.core.outputs import logits_of
 from sanp.gating.accounting import Accounted, Accounting, FixedCost
 from sanp.gating.cost import CostModel, Decisions, dense_flops
 from sanp.gating.count import ungated_cost
+from sanp.gating.flops import human
 from sanp.spm.recording import record
 from sanp.tracing.topology import Layer
+from sanp.training.display import counted
 from sanp.training.precision import Format
 
 
@@ -41,7 +44,7 @@ class LayerReport:
     """with all channels computed"""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Report:
     """The results of an evaluation. FLOPs are multiply-adds of the convolutions for one image."""
 
@@ -75,6 +78,13 @@ class Report:
         """Share of the dense FLOPs that is saved."""
         return 1 - self.kept
 
+    def __repr__(self) -> str:
+        images = len(self.per_sample)
+        return f"Report({images} images: accuracy {self.accuracy:.2%}, {self.kept:.2%} of the dense FLOPs)"
+
+    def __str__(self) -> str:
+        return report_text(self)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON."""
         return {
@@ -92,13 +102,42 @@ class Report:
         }
 
 
-def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, precision: str = "fp32") -> Report:
+MOST_ROWS = 24
+"""layers that a printed report shows"""
+
+
+def report_text(report: Report) -> str:
+    """A report as a small table of at most 80 columns: accuracy, FLOPs, and what is left of each layer."""
+    deciding = f"; deciding adds {human(report.overhead_flops)}" if report.overhead_flops else ""
+    lines = [
+        f"accuracy  {report.accuracy:.2%} of {len(report.per_sample)} images",
+        f"FLOPs     {human(report.flops)} an image, {report.kept:.2%} of {human(report.dense_flops)} dense{deciding}",
+        "",
+        f"{'layer':<32} {'channels':>8} {'kept':>6} {'always':>7} {'at times':>8} {'never':>6}  FLOPs",
+    ]
+    for layer in report.layers[:MOST_ROWS]:
+        name = layer.name if len(layer.name) <= 32 else f"…{layer.name[-31:]}"
+        counts = f"{layer.never:>7} {layer.sometimes:>8} {layer.always:>6}"
+        lines.append(f"{name:<32} {layer.channels:>8} {layer.kept:>6.1%} {counts}  {human(layer.flops)}")
+    if len(report.layers) > MOST_ROWS:
+        lines.append(f"and {len(report.layers) - MOST_ROWS} layers more")
+    return "\n".join(lines)
+
+
+def evaluate(
+    network: nn.Module,
+    loader: Iterable[tuple[Tensor, Tensor]],
+    *,
+    precision: str = "fp32",
+    progress: bool = True,
+) -> Report:
     """Runs a classifier, pruned or not, over the loader's batches in evaluation mode and returns what it measured.
 
-    ``network`` gives logits (N, classes), or (N, classes, ...) for targets (N, ...) as in segmentation, or an object
-    with such ``logits``. It may give several outputs for an image, for example one for each crop; the accuracy is then
-    that of the outputs, and the FLOPs are still those of an image. ``loader`` gives batches of images and labels.
-    ``precision`` is fp32, bf16 or auto.
+    ``network`` gives logits (N, classes), or (N, classes, ...) for targets (N, ...) as in segmentation, alone, called
+    ``logits`` in an object or dict, or first of a tuple. It may give several outputs for an image, for example one for
+    each crop; the accuracy is then that of the outputs, and the FLOPs are still those of an image. ``loader`` gives
+    batches of images and labels. ``precision`` is fp32, bf16 or auto. ``progress`` shows in a terminal how far it is,
+    if it takes over a second.
     """
     check_network(network)
     check_many("loader", loader, "batches of images and labels")
@@ -106,7 +145,7 @@ def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, pre
     tally: _Tally | None = None
     with evaluating(network), torch.no_grad():
         format = Format(network, precision, exact=True)
-        for batch in loader:
+        for batch in counted(loader, "evaluating") if progress else loader:
             x, y = pair(batch)
             if not isinstance(y, Tensor):
                 raise SanpError(f"the loader gave {describe(y)} as labels: give a tensor, one class number an image")
@@ -116,7 +155,7 @@ def evaluate(network: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], *, pre
             with explained(network, x, y), record(network) as gates, format.autocast():
                 output = network(x)
             decisions = {name: gate.decision for name, gate in gates.items()}
-            tally.add(getattr(output, "logits", output), y, decisions, images=len(x))
+            tally.add(logits_of(output), y, decisions, images=len(x))
     if tally is None:
         raise SanpError("the loader to evaluate on is empty: give at least one batch")
     return tally.report(bare.overhead_flops if isinstance(bare, Accounted) else 0)

@@ -9,7 +9,7 @@ from torch import nn
 import sanp
 from sanp.methods import METHODS, method_named, random_channels
 from sanp.methods.cutting.cut import CutNetwork
-from sanp.training.fitting import run_stages
+from sanp.training.watching import run_stages
 from tests.methods.conftest import task
 from tests.methods.test_every_method import squares
 

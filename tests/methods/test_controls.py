@@ -14,7 +14,7 @@ from sanp.methods.parts.scratch import untrained
 from sanp.methods.random_channels import RandomChannels, RandomChannelsConfig
 from sanp.methods.uniform import Uniform, UniformConfig
 from sanp.training.config import FitConfig
-from sanp.training.fitting import run_stages
+from sanp.training.watching import run_stages
 from tests.conftest import SmallNet
 from tests.methods.conftest import QUICK, Residual, task
 

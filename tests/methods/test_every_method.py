@@ -13,7 +13,7 @@ from sanp.experiments.table import shown
 from sanp.gating.network import GatedNetwork
 from sanp.methods import METHODS, config_of, method_named
 from sanp.methods.cutting.cut import CutNetwork
-from sanp.training.fitting import run_stages
+from sanp.training.watching import run_stages
 from tests.conftest import SmallNet, coloured_squares
 from tests.methods.conftest import QUICK, Residual, task
 

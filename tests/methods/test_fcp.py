@@ -10,8 +10,8 @@ from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.cutting.ranking import removable_groups
 from sanp.methods.fcp import FCP, FCPConfig, clusters_within, num_clusters, relative_radii
 from sanp.training.config import FitConfig
-from sanp.training.fitting import run_stages
 from sanp.training.task import Task
+from sanp.training.watching import run_stages
 from tests.methods.conftest import Residual, task
 
 

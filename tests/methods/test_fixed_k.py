@@ -6,7 +6,7 @@ import torch
 import sanp
 from sanp.methods.fixed_k import FixedK, FixedKConfig
 from sanp.spm.module import SPMConfig
-from sanp.training.fitting import run_stages
+from sanp.training.watching import run_stages
 from tests.conftest import SmallNet
 from tests.methods.conftest import QUICK, task
 

@@ -3,8 +3,10 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import sanp
+from sanp.core.errors import BudgetWarning
 from sanp.gating.gating import gate
 from sanp.training.budget import Budget, ObjectiveConfig
 from sanp.training.penalties import (
@@ -114,3 +116,69 @@ def test_mistakes_in_one_s_own_loop_are_explained(gated: sanp.GatedNetwork, two_
     with pytest.raises(sanp.SanpError, match="did you mean saliency"):
         ObjectiveConfig(penalty="salience")  # type: ignore[arg-type]
     assert set(PENALTIES) == {"saliency", "positive", "gates", "flops"}
+
+
+def step(gated: sanp.GatedNetwork, budget: Budget, times: int = 1) -> None:
+    with sanp.record(gated) as gates:
+        output = gated(torch.zeros(2, 3, 4, 4))
+    for _ in range(times):
+        (output.sum() + budget.loss(gates)).backward(retain_graph=True)
+
+
+def test_a_second_loss_of_one_forward_is_an_error(gated: sanp.GatedNetwork) -> None:
+    budget = Budget(gated, "60%", steps=10)
+    step(gated, budget)
+    step(gated, budget)
+    with pytest.raises(sanp.SanpError, match="twice for one forward"):
+        step(gated, budget, times=2)
+    assert budget.step == 3
+
+
+def test_a_forward_without_a_loss_gives_one_warning(gated: sanp.GatedNetwork) -> None:
+    budget = Budget(gated, "60%")
+    step(gated, budget)
+    gated(torch.zeros(2, 3, 4, 4))
+    with pytest.warns(BudgetWarning, match="2 forwards in training since the last budget.loss"):
+        step(gated, budget)
+    gated(torch.zeros(2, 3, 4, 4))
+    step(gated, budget)  # said once
+
+
+def test_a_budget_that_is_never_asked_says_so(gated: sanp.GatedNetwork) -> None:
+    budget = Budget(gated, "60%")
+    with pytest.warns(BudgetWarning, match=r"10 times in training without a call of budget\.loss"):
+        for _ in range(12):
+            gated(torch.zeros(2, 3, 4, 4))
+    assert budget.step == 0
+
+
+def test_forwards_that_are_no_training_need_no_loss(gated: sanp.GatedNetwork) -> None:
+    budget = Budget(gated, "60%")
+    for _ in range(20):
+        with torch.no_grad():
+            gated(torch.zeros(2, 3, 4, 4))
+        gated.eval()(torch.zeros(2, 3, 4, 4))
+        gated.train()
+        step(gated, budget)
+    other = Budget(gated, "50%")  # the newest budget counts
+    for _ in range(12):
+        step(gated, other)
+    del other
+    for _ in range(12):  # its network is free again
+        gated(torch.zeros(2, 3, 4, 4))
+
+
+def test_a_checkpointed_forward_counts_once(gated: sanp.GatedNetwork) -> None:
+    budget = Budget(gated, "60%")
+    for _ in range(3):
+        with sanp.record(gated) as gates:
+            output = checkpoint(gated, torch.zeros(2, 3, 4, 4), use_reentrant=False)
+        (output.sum() + budget.loss(gates)).backward()
+
+
+def test_a_budget_and_a_cost_model_say_what_they_are(gated: sanp.GatedNetwork) -> None:
+    budget = Budget(gated, "60%", steps=10)
+    assert repr(budget) == "Budget(60.0% of 1.088k FLOPs; step 0 of 10: target 100.0%)"
+    step(gated, budget)
+    assert "step 1 of 10: target 100.0%, now 100.0%, λ " in repr(budget)
+    assert repr(gated.cost) == "CostModel(2 of 2 convolutions gated, 1.088k FLOPs dense, 480 at the least)"

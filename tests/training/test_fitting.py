@@ -7,11 +7,13 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.core.errors import BudgetWarning
+from sanp.training.distillation import distillation
 from sanp.training.finish import estimate_norms
-from sanp.training.fitting import fit_stages, pretrain_stage, run_stages
+from sanp.training.fitting import fit_stages, pretrain_stage
 from sanp.training.precision import Format
 from sanp.training.stage import Progress
-from sanp.training.task import Task, distillation
+from sanp.training.task import Task
+from sanp.training.watching import run_stages
 
 Batches = list[tuple[Tensor, Tensor]]
 QUICK = sanp.FitConfig(

@@ -1,86 +1,29 @@
 """What the terminal shows of a run: a line for each stage while it trains, and the tables afterwards."""
 
-import time
-from types import TracebackType
-
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
 from sanp.cli.console import plain
 from sanp.evaluation import Report
 from sanp.experiments.metrics import read_metrics
+from sanp.experiments.recipe import Recipe
 from sanp.experiments.run import Finished
 from sanp.gating.flops import human
-from sanp.training.config import FitConfig
-from sanp.training.stage import Progress
+from sanp.training.display import Display
+from sanp.training.finish import finish_in_steps
 
 FAR = 0.1
 """Share of the dense FLOPs above the budget from which training has left too much to the thresholds."""
 
 
-class LiveProgress:
-    """A line for every stage, kept up to date while it runs; without a terminal, a plain line after each epoch.
-
-    ``config`` has the epochs of the stages; with ``pretrained`` weights the first stage is left out.
-    """
-
-    def __init__(self, console: Console, config: FitConfig, pretrained: bool) -> None:
-        self.console = console
-        self._epochs = {
-            "pretrain": 0 if pretrained else config.pretrain_epochs,
-            "warm-up": config.warmup_epochs,
-            "joint": config.joint_epochs,
-        }
-        self._latest: dict[str, Progress] = {}
-        self._started: dict[str, float] = {}
-        self._live = Live(console=console, refresh_per_second=4, transient=False, auto_refresh=console.is_terminal)
-
-    def __enter__(self) -> "LiveProgress":
-        if self.console.is_terminal:
-            self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.console.is_terminal:
-            self._live.__exit__(kind, error, trace)
-
-    def __call__(self, progress: Progress) -> None:
-        """Shows a step."""
-        self._started.setdefault(progress.stage, time.monotonic())
-        self._latest[progress.stage] = progress
-        if self.console.is_terminal:
-            self._live.update(self._table())
-        elif progress.epoch_over:
-            self.console.print("  ".join(self._cells(progress)), soft_wrap=True)
-
-    def _table(self) -> Table:
-        table = Table("stage", "epoch", "loss", "accuracy", "cost", "budget", "λ", "time left", box=None)
-        for progress in self._latest.values():
-            table.add_row(*self._cells(progress))
-        return table
-
-    def _cells(self, progress: Progress) -> tuple[str, ...]:
-        return (
-            plain(progress.stage),
-            f"{progress.epoch}/{progress.epochs}",
-            f"{progress.loss:.3f}",
-            _percent(progress.accuracy),
-            _percent(progress.kept),
-            _percent(progress.target),
-            "" if progress.cost_weight is None else f"{progress.cost_weight:+.2f}",
-            _clock(self._seconds_left(progress)),
-        )
-
-    def _seconds_left(self, progress: Progress) -> float:
-        """The time for the rest of this stage and for the stages to come, if all go at its pace."""
-        pace = (time.monotonic() - self._started[progress.stage]) / max(1, progress.step)
-        later = [stage for stage in self._epochs if stage not in self._latest]
-        steps_per_epoch = progress.steps / max(1, progress.epochs)
-        to_come = sum(self._epochs[stage] for stage in later) * steps_per_epoch
-        return pace * (progress.steps - progress.step + to_come)
+def live_progress(console: Console, recipe: Recipe) -> Display:
+    """What shows a run of this recipe while it trains."""
+    fit = recipe.fit
+    epochs = {"warm-up": fit.warmup_epochs, "joint": fit.joint_epochs}
+    if recipe.pretrained is None:
+        epochs = {"pretrain": fit.pretrain_epochs, **epochs}
+    after = finish_in_steps(fit, recipe.batch_size)
+    return Display(epochs, finish=after, console=console, tested=recipe.test_every > 0)
 
 
 def before_and_after(finished: Finished, budget: str) -> Table:
@@ -113,13 +56,3 @@ def report_table(report: Report) -> Table:
         flops = (human(layer.flops), human(layer.dense_flops))
         table.add_row(plain(layer.name), str(layer.channels), f"{layer.kept:.1%}", *counts, *flops)
     return table
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sanp.cli.console import console, plain
-from sanp.cli.display import LiveProgress, before_and_after
+from sanp.cli.display import before_and_after, live_progress
 from sanp.cli.recipe_options import with_recipe_options
 from sanp.core import distributed
 from sanp.core.errors import SanpError
@@ -77,7 +77,7 @@ def _start(recipe: Recipe, out: Path | None) -> None:
     console.print(plain(what))
     if recipe.validate is not None:
         console.print(plain(said_of_held_out(recipe)), soft_wrap=True)
-    with LiveProgress(console, recipe.fit, recipe.pretrained is not None) as live:
+    with live_progress(console, recipe) as live:
         finished = train_run(recipe, folder, watch=live)
     _show(finished, recipe.budget)
 
@@ -85,7 +85,7 @@ def _start(recipe: Recipe, out: Path | None) -> None:
 def _go_on(folder: Path, threads: int | None) -> None:
     """Goes on with an interrupted run, with this many threads or as many as it had."""
     recipe = read_run(folder)
-    with LiveProgress(console, recipe.fit, recipe.pretrained is not None) as live:
+    with live_progress(console, recipe) as live:
         finished = resumed(folder, watch=live, threads=threads)
     _show(finished, recipe.budget)
 

@@ -16,6 +16,10 @@ class BudgetWarning(UserWarning):
     """A network was trained, but its cost misses the budget; the message says by how much and why."""
 
 
+class TeacherWarning(UserWarning):
+    """A network to distill from knows nothing of the task, and is left out."""
+
+
 class Stopped(SanpError):
     """A run was asked to stop, and has saved its state so that it can be resumed."""
 

@@ -15,7 +15,7 @@ from sanp.experiments.run_folder import DENSE, FORMAT, evaluation_batches
 
 def measure(network: nn.Module, dataset: data.Dataset) -> Report:
     """The evaluation of a network that is not final yet: on the held-out images, or else on the test images."""
-    return evaluate(network, evaluation_batches(dataset, held_out=True))
+    return evaluate(network, evaluation_batches(dataset, held_out=True), progress=False)
 
 
 @dataclass(frozen=True)
@@ -50,4 +50,4 @@ def finally_measured(pruned: nn.Module, dense: Report, dataset: data.Dataset, ba
     fresh = build(backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
     before = load(folder / DENSE, fresh)
     test = evaluation_batches(dataset)
-    return Measured(evaluate(before, test), evaluate(pruned, test), held_out)
+    return Measured(evaluate(before, test, progress=False), evaluate(pruned, test, progress=False), held_out)

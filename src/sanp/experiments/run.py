@@ -114,6 +114,8 @@ class _Run:
         set_dropout(self.net, recipe.fit.dropout)
         self.task = self._task()
         self.dense: Report | None = None
+        self._tested: float | None = None
+        """accuracy on the test images after the last epoch"""
         self.saved = Saved(own_folder(folder, "state"))
 
     def _task(self) -> Task:
@@ -184,14 +186,14 @@ class _Run:
 
     def _run_stage(self, stage: Stage, number: int, log: ProgressLog, interrupted: Interrupted) -> None:
         for progress in stage.run():
-            if self.watch is not None:
-                self.watch(progress)
             log.step(progress)
             asked = distributed.any_rank(interrupted.asked)
             if progress.epoch_over or asked:
                 if (name := bad_parameter(stage.net)) is not None:
                     raise NotFinite(f"{name} is not finite after step {progress.step} of stage {stage.name}: lower lr")
                 by_first(lambda progress=progress: self._keep(stage, number, log, progress))  # type: ignore[misc]
+            if self.watch is not None:
+                self.watch(replace(progress, test_accuracy=self._tested if progress.epoch_over else None))
             if asked:
                 raise Stopped(f"stopped: go on with sanp train --resume {self.folder}")
         by_first(lambda: self.saved.write_end(stage, number))
@@ -199,7 +201,9 @@ class _Run:
     def _keep(self, stage: Stage, number: int, log: ProgressLog, progress: Progress) -> None:
         """Saves the state of the run, and at the end of an epoch writes its metrics."""
         if progress.epoch_over:
-            log.epoch(progress, self._test(stage.net, progress), held_out=self.data.held_out is not None)
+            test = self._test(stage.net, progress)
+            self._tested = None if test is None else test.accuracy
+            log.epoch(progress, test, held_out=self.data.held_out is not None)
         self.saved.write(stage, Position(number, log.state()))
 
     def _kept(self) -> str:

@@ -29,6 +29,11 @@ class CostModel:
         self._convolutions = _Sides(topology, self.layers)
         self._linears = _Sides(topology, self.linears)
 
+    def __repr__(self) -> str:
+        gated, all = len(self.gates), len(self.layers)
+        dense, floor = human(self.dense_flops), human(self.floor_flops)
+        return f"CostModel({gated} of {all} convolutions gated, {dense} FLOPs dense, {floor} at the least)"
+
     @property
     def num_channels(self) -> int:
         """N_c: the number of gated channels of the network."""

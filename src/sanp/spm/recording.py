@@ -1,10 +1,11 @@
 """Records what every SPM decided in one forward; nothing of it stays in the network afterwards."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakKeyDictionary, WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +91,10 @@ _running: ContextVar[Recording | None] = ContextVar("running", default=None)
 _listeners: ContextVar[tuple[tuple[nn.Module, Recording], ...]] = ContextVar("listeners", default=())
 
 
+# By network, what wants to know of its forwards in training; held weakly, so that neither keeps the other alive.
+_watchers: WeakKeyDictionary[nn.Module, WeakMethod[Callable[[], None]]] = WeakKeyDictionary()
+
+
 # The gates of the forward whose gradients are being computed, since activation checkpointing runs parts of that forward
 # again. This is not a context variable, because PyTorch may compute gradients in other threads.
 _backward: list[Recording] = []
@@ -151,6 +156,17 @@ def forward_of(network: nn.Module) -> Iterator[None]:
         if listened is network:
             wanted.clear()
             wanted.update(recording)
+    # While gradients are computed, a forward is one that activation checkpointing runs again.
+    if network.training and torch.is_grad_enabled() and not torch.compiler.is_compiling() and not _backward:
+        told = _watchers[network]() if network in _watchers else None
+        if told is not None:
+            told()
+
+
+def watch_training(network: nn.Module, told: Callable[[], None]) -> None:
+    """Calls the method ``told`` after each forward of ``network`` in training mode with gradients, while its object
+    lives; it takes the place of an earlier one."""
+    _watchers[network] = WeakMethod(told)
 
 
 def record(network: nn.Module) -> AbstractContextManager[Recording]:

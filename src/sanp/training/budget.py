@@ -1,19 +1,22 @@
 """The cost loss of multi-task training (paper 3.4, eq. 9): λ times a penalty on the gates; λ follows the budget."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+from weakref import ref
 
 from torch import Tensor, nn
 
 from sanp.core import distributed
 from sanp.core.batch_slice import own_slice
 from sanp.core.checks import check_fields, check_kind
-from sanp.core.errors import SanpError, unknown_name
+from sanp.core.errors import BudgetWarning, SanpError, unknown_name
 from sanp.core.modules import unwrapped
 from sanp.gating.amount import parse_budget
+from sanp.gating.flops import human
 from sanp.gating.network import GatedNetwork
-from sanp.spm.recording import Gates, decisions_of, drawn_of, saliencies_of
+from sanp.spm.recording import Gates, decisions_of, drawn_of, saliencies_of, watch_training
 from sanp.training.controller import BudgetController, ControllerConfig
 from sanp.training.penalties import PENALTIES, flops_penalty, runaway_penalty
 
@@ -35,6 +38,10 @@ class ObjectiveConfig:
             raise unknown_name("penalty", self.penalty, PENALTIES)
         if self.runaway < 0:
             raise SanpError(f"runaway {self.runaway} must not be negative: it is the weight of a penalty")
+
+
+MOST_UNPAID = 10
+"""forwards in training after which a budget that was never asked for a loss says so"""
 
 
 class Budget:
@@ -69,6 +76,11 @@ class Budget:
         self.steps = steps
         self.step = 0
         self._cost = bare.cost
+        self._latest: ref[Gates] | None = None
+        self._unpaid = 0
+        """forwards in training since the last call of :meth:`loss`"""
+        self._told = False
+        watch_training(bare, self._forward_seen)
 
     @property
     def goal(self) -> float:
@@ -78,7 +90,7 @@ class Budget:
     @property
     def target(self) -> float:
         """The target of the last step, as a share of the dense FLOPs; it falls to the goal."""
-        return self.controller.target_at(self._progress(self.step - 1))
+        return self.controller.target_at(self._progress(max(0, self.step - 1)))
 
     @property
     def running_kept(self) -> float | None:
@@ -93,11 +105,13 @@ class Budget:
     def loss(self, gates: Mapping[str, Gates]) -> Tensor:
         """The cost loss of one step: λ times the penalty. Each call updates λ and counts as a step.
 
-        ``gates`` is what ``sanp.record`` recorded of the forward.
+        ``gates`` is what ``sanp.record`` recorded of the forward. A second call for the same forward is an error, and
+        a forward in training for which there was no call gives a warning.
         """
         check_kind("gates", gates, Mapping, "what `with sanp.record(gated) as gates` gave")
         if not gates:
             raise SanpError("no gates were recorded: run the gated network inside `with sanp.record(gated) as gates`")
+        self._note_call(next(iter(gates.values())))
         chosen = drawn_of if self.controller.config.estimate == "drawn" else decisions_of
         flops = _mean_over_ranks(self._cost.per_sample(chosen(gates)).mean())
         weight = self.controller.update(flops / self._cost.dense_flops, self._progress(self.step))
@@ -118,6 +132,40 @@ class Budget:
         """Restores a state that :meth:`state` returned."""
         self.step = int(state["step"] or 0)
         self.controller.restore(state)
+
+    def _note_call(self, first: Gates) -> None:
+        """Refuses a second loss of the forward that decided ``first``, and warns of forwards without a loss."""
+        if self._latest is not None and self._latest() is first:
+            raise SanpError(
+                "budget.loss was called twice for one forward, which would move λ twice: keep what the first call gave"
+            )
+        if self._unpaid > 1 and self._latest is not None:
+            self._tell(
+                f"{self._unpaid} forwards in training since the last budget.loss: the cost of only the last of them is "
+                "counted. Call budget.loss after each forward, and run others under torch.no_grad() or in eval mode"
+            )
+        self._latest, self._unpaid = ref(first), 0
+
+    def _forward_seen(self) -> None:
+        """Is called after each forward of the network in training."""
+        self._unpaid += 1
+        if self._unpaid >= MOST_UNPAID:
+            self._tell(
+                f"the network ran {self._unpaid} times in training without a call of budget.loss, so nothing makes it "
+                "cheaper: add budget.loss(gates) to the loss of each step"
+            )
+
+    def _tell(self, what: str) -> None:
+        """Warns once."""
+        if not self._told:
+            self._told = True
+            warnings.warn(what, BudgetWarning, stacklevel=2)
+
+    def __repr__(self) -> str:
+        steps = "" if self.steps is None else f" of {self.steps}"
+        now = "" if self.running_kept is None else f", now {self.running_kept:.1%}, λ {self.cost_weight:+.3g}"
+        dense = human(self._cost.dense_flops)
+        return f"Budget({self.goal:.1%} of {dense} FLOPs; step {self.step}{steps}: target {self.target:.1%}{now})"
 
     def _progress(self, step: int) -> float:
         return 1.0 if self.steps is None else step / self.steps

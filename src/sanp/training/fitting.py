@@ -7,6 +7,7 @@ method.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
@@ -19,12 +20,15 @@ from sanp.spm.recording import decisions_of
 from sanp.training.budget import Budget, ObjectiveConfig
 from sanp.training.config import FitConfig
 from sanp.training.controller import ControllerConfig
-from sanp.training.finish import finish
+from sanp.training.distillation import DistillLoss
+from sanp.training.finish import finish, finish_in_steps
+from sanp.training.history import History
 from sanp.training.image_size import growing
 from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
-from sanp.training.stage import Loader, Progress, Stage, Stages, drive, steps_in
-from sanp.training.task import Task, TaskLoss, set_dropout, with_teacher
+from sanp.training.stage import Loader, Progress, Stage, Stages, steps_in
+from sanp.training.task import Task, TaskLoss, set_dropout, with_checked_teacher, with_teacher
 from sanp.training.term import Contribution, Forward, stage_with_term
+from sanp.training.watching import watched
 
 
 def fit(
@@ -32,46 +36,44 @@ def fit(
     train_loader: Loader,
     budget: object,
     *,
+    epochs: int | None = None,
     config: FitConfig | None = None,
     objective: ObjectiveConfig | None = None,
     controller: ControllerConfig | None = None,
     loss: TaskLoss | None = None,
     teacher: nn.Module | None = None,
+    distill_loss: DistillLoss | None = None,
+    progress: bool = True,
     on_step: Callable[[Progress], None] | None = None,
-) -> None:
+) -> History:
     """Trains a gated network to a budget: warm-up, joint training, then calibration of the thresholds.
 
     ``gated`` is what ``sanp.gate`` returned; it is trained in place. ``train_loader`` gives batches of (input, target),
     the same number in every epoch. ``budget`` is a share (``0.35``, ``"35%"``), a count of multiply-adds (``"60M"``)
-    or, with a latency table, a time (``"2.5ms"``). ``config`` holds the settings of the stages, ``objective`` those of
-    the cost loss and ``controller`` those of λ. ``loss`` computes the loss from output and target; cross entropy if not
-    given. ``teacher`` is the network to distill from; if not given, the gated network as it is at the start.
-    ``on_step`` is called with a :class:`Progress` after each step.
+    or, with a latency table, a time (``"2.5ms"``). ``epochs`` is the number of joint epochs, instead of that in
+    ``config``, which holds all settings of the stages; ``objective`` holds those of the cost loss and ``controller``
+    those of λ. ``loss`` computes the loss from output and target; cross entropy if not given. ``teacher`` is the
+    network to distill from; if not given, the gated network as it is at the start. A teacher that knows nothing on the
+    first batches is left out with a warning. ``distill_loss`` computes the distillation loss from the output and the
+    teacher's; if not given, logits are compared by their distributions and other outputs by their squared difference.
+    ``progress`` shows how far training is. ``on_step`` is called with a :class:`Progress` after each step.
+
+    Returns the means of each epoch.
     """
+    config = config or FitConfig()
     task = Task(
         loader=train_loader,
         budget=budget,
-        config=config or FitConfig(),
+        config=config if epochs is None else replace(config, joint_epochs=epochs),
         objective=objective or ObjectiveConfig(),
         controller=controller or ControllerConfig(),
         loss=loss,
         teacher=teacher,
+        distill_loss=distill_loss,
     )
-    run_stages(fit_stages(gated, task), on_step)
-
-
-def run_stages(stages: Stages, on_step: Callable[[Progress], None] | None = None) -> nn.Module:
-    """Runs all stages to their end and returns the finished network.
-
-    ``on_step`` is called with a :class:`Progress` after each step.
-    """
-
-    def run(number: int, stage: Stage) -> None:
-        for progress in stage.run():
-            if on_step is not None:
-                on_step(progress)
-
-    return drive(stages, run)
+    stages = {"warm-up": task.config.warmup_epochs, "joint": task.config.joint_epochs}
+    after = finish_in_steps(task.config, getattr(train_loader, "batch_size", None) or 64)
+    return watched(fit_stages(gated, with_checked_teacher(task)), stages, progress, on_step, finish=after)
 
 
 def fit_stages(gated: GatedNetwork, task: Task) -> Stages:
@@ -80,12 +82,12 @@ def fit_stages(gated: GatedNetwork, task: Task) -> Stages:
     if not isinstance(gated, GatedNetwork):
         raise SanpError(f"{type(gated).__name__} is not gated: give fit what sanp.gate returned")
     steps = max(1, task.config.joint_epochs * steps_in(task.loader))
-    # This raises an error for an impossible budget before anything is trained.
-    budget = Budget(gated, task.budget, objective=task.objective, controller=task.controller, steps=steps)
+    gated.kept_for(task.budget)  # an impossible budget is an error before anything is trained
     task = with_teacher(task, gated)
     set_dropout(gated, task.config.dropout)
     if gated.spm_parameters() and task.config.warmup_epochs:
         yield warmup_stage(gated, task)
+    budget = Budget(gated, task.budget, objective=task.objective, controller=task.controller, steps=steps)
     yield joint_stage(gated, task, budget)
     finish(gated, task, budget.goal)
     return gated

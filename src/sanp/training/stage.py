@@ -49,6 +49,8 @@ class Progress:
     """λ"""
     epoch_over: bool
     """this was the last step of its epoch"""
+    test_accuracy: float | None = None
+    """on the test images, after the epoch that is over; None if it was not measured"""
 
 
 class Loader(Protocol):

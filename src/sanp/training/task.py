@@ -1,7 +1,9 @@
 """A task: what every method gets to train with, that is data, budget, settings, loss and teacher."""
 
 import copy
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,12 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from sanp.core import distributed
+from sanp.core.batch_checks import describe
 from sanp.core.checks import check_kind
+from sanp.core.errors import SanpError, TeacherWarning
+from sanp.core.modules import evaluating
+from sanp.core.outputs import logits_of
 from sanp.spm.module import SPMConfig
 from sanp.training.budget import ObjectiveConfig
 from sanp.training.config import FitConfig
 from sanp.training.controller import ControllerConfig
+from sanp.training.distillation import DistillLoss, default_distill_loss
 from sanp.training.stage import Loader
+from sanp.training.teacher import LEAST, knowledge
 
 TaskLoss = Callable[[Any, Any], Tensor]
 """Computes a loss from the network's output and the target."""
@@ -40,12 +49,15 @@ class Task:
     """computes the loss from output and target; cross entropy if None"""
     teacher: nn.Module | None = None
     """the network to distill from; if None, the network as it is before pruning"""
+    distill_loss: DistillLoss | None = None
+    """computes the distillation loss from output and teacher's output; if None, by the kind of output"""
 
     def __post_init__(self) -> None:
         for name, kind in TASK_SETTINGS.items():
             check_kind(name, getattr(self, name), kind, f"a sanp.{kind.__name__}")
         check_kind("loss", self.loss, Callable | None, "a function of output and target")
         check_kind("teacher", self.teacher, nn.Module | None, "a network")
+        check_kind("distill_loss", self.distill_loss, Callable | None, "a function of two outputs")
 
     def example(self) -> Tensor:
         """The first image of the loader, as a batch of one."""
@@ -56,7 +68,13 @@ class Task:
         """The loss of the task, without distillation and penalties."""
         if self.loss is not None:
             return self.loss(output, target)
-        return F.cross_entropy(output.float(), target, label_smoothing=self.config.label_smoothing)
+        logits = logits_of(output)
+        if not isinstance(logits, Tensor):
+            raise SanpError(
+                f"the network gives {describe(output)}, and cross entropy takes logits (N, classes), alone, called "
+                "logits, or first of a tuple: give fit a loss of your own, a function of output and target"
+            )
+        return F.cross_entropy(logits.float(), target, label_smoothing=self.config.label_smoothing)
 
     def loss_with_teacher(self, x: Tensor, output: Any, target: Any) -> Tensor:
         """The task's loss, mixed with the distillation loss by the share ``config.distill``.
@@ -67,31 +85,52 @@ class Task:
         share = self.config.distill
         if self.teacher is None or not share:
             return loss
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(self.teacher) if self.teacher.training else nullcontext():
             wanted = self.teacher(x)
-        return (1 - share) * loss + share * distillation(output, wanted, self.config.temperature)
+        if self.distill_loss is not None:
+            apart = self.distill_loss(output, wanted)
+        else:
+            own = self.loss is not None
+            apart = default_distill_loss(output, wanted, target, self.config.temperature, own_loss=own)
+        return (1 - share) * loss + share * apart
+
+    def without_teacher(self) -> "Task":
+        """The same task without distillation."""
+        return replace(self, teacher=None, config=replace(self.config, distill=0.0))
 
 
 def with_teacher(task: Task, net: nn.Module) -> Task:
-    """The task with a frozen copy of ``net`` as the teacher, if it distills and has no teacher yet."""
+    """The task with a frozen copy of ``net`` as the teacher, if it distills and has no teacher yet.
+
+    A network that knows nothing, such as an untrained one, is no teacher: then the task is without distillation.
+    """
     if task.teacher is not None or not task.config.distill:
         return task
     teacher = copy.deepcopy(net).eval().requires_grad_(False)
-    return replace(task, teacher=teacher)
+    return with_checked_teacher(replace(task, teacher=teacher), "the network as it was given")
 
 
-def distillation(output: Tensor, wanted: Tensor, temperature: float) -> Tensor:
-    """The distillation loss T² KL(teacher, student) at the temperature T (Hinton et al., 2015).
-
-    ``output`` are the logits of the network, ``wanted`` those of the teacher, (N, classes) each.
-    """
-    student = F.log_softmax(output.float() / temperature, 1)
-    teacher = F.log_softmax(wanted.float() / temperature, 1)
-    return temperature**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
+def with_checked_teacher(task: Task, what: str = "the given teacher") -> Task:
+    """The task, or if its teacher knows nothing, a warning that names it as ``what``, and the task without it."""
+    if task.teacher is None or not task.config.distill:
+        return task
+    known = knowledge(task.teacher, task.loader, task.task_loss)
+    if known is None or known >= LEAST:
+        return task
+    if distributed.rank() == 0:
+        warnings.warn(
+            f"{what} would be the teacher, but its loss on the first batches is only {max(0.0, known):.0%} lower than "
+            "with its answers given to other images: it knows next to nothing, and training goes on without "
+            "distillation. Train it first with sanp.pretrain(net, loader), or give another teacher",
+            TeacherWarning,
+            stacklevel=2,
+        )
+    return task.without_teacher()
 
 
 def share_right(output: Any, y: Any) -> float | None:
     """The share of a batch that is classified correctly; None if this is not a classification."""
+    output = logits_of(output)
     if not (isinstance(output, Tensor) and isinstance(y, Tensor) and output.dim() == 2 and y.dim() == 1):
         return None
     return float((output.argmax(1) == y).float().mean())

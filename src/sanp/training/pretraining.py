@@ -1,0 +1,48 @@
+"""The paper's first stage (4.1.2) as a line of its own: training the network before it is gated."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from torch import nn
+
+from sanp.core.checks import check_network
+from sanp.core.errors import SanpError
+from sanp.gating.network import GatedNetwork
+from sanp.training.config import FitConfig
+from sanp.training.fitting import pretrain_stage
+from sanp.training.history import History
+from sanp.training.stage import Loader, Progress, Stages
+from sanp.training.task import Task, TaskLoss, set_dropout
+from sanp.training.watching import watched
+
+
+def pretrain(
+    net: nn.Module,
+    train_loader: Loader,
+    *,
+    epochs: int | None = None,
+    config: FitConfig | None = None,
+    loss: TaskLoss | None = None,
+    progress: bool = True,
+    on_step: Callable[[Progress], None] | None = None,
+) -> History:
+    """Trains a network from where it is, before :func:`sanp.gate`: the first stage of the paper.
+
+    ``net`` is trained in place on the batches of (input, target) that ``train_loader`` gives. ``epochs`` takes the
+    place of ``config.pretrain_epochs``; ``config`` has the other settings, such as ``pretrain_lr``. ``loss`` computes
+    the loss from output and target; cross entropy if not given. ``progress`` shows how far training is; ``on_step`` is
+    called with a :class:`Progress` after each step. Returns the means of each epoch.
+    """
+    check_network(net)
+    if isinstance(net, GatedNetwork):
+        raise SanpError("the network is gated already: pretrain it before sanp.gate, or train it with sanp.fit")
+    config = config or FitConfig()
+    config = config if epochs is None else replace(config, pretrain_epochs=epochs)
+    task = Task(loader=train_loader, budget="100%", config=config, loss=loss)
+    set_dropout(net, config.dropout)
+
+    def stages() -> Stages:
+        yield pretrain_stage(net, task)
+        return net
+
+    return watched(stages(), {"pretrain": config.pretrain_epochs}, progress, on_step)
