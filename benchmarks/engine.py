@@ -1,7 +1,9 @@
-"""Time against FLOPs of our own networks: lines in results/engine.jsonl, the tables and the figure that quote them.
+"""Time against FLOPs of networks: lines in results/engine.jsonl, the tables and the figure that quote them.
 
     python benchmarks/engine.py                       # all networks, batches 1 and 64, one pinned thread
     python benchmarks/engine.py --network m_cifarnet --batch 1 --seconds 5
+    python benchmarks/engine.py --network mobilenet_v2    # one of zoo.py: its gates open, and half of it pruned
+    python benchmarks/engine.py --network mobilenet_v2 --operators   # where the time goes, operator by operator
     python benchmarks/engine.py --threads 2           # how two threads scale, beside ONNX Runtime
     python benchmarks/engine.py --tables              # measures nothing: tables and figure from the lines
 
@@ -14,17 +16,26 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import zoo
 from torch import Tensor, nn
 
 import sanp
 from sanp.backbones.resnet18 import BLOCKS_PER_STAGE, WIDTHS, BasicBlock
-from sanp.engine import compile
+from sanp.engine import compile, profile
 from sanp.engine.bench.bench import Bench, BenchConfig, bench, durations, random_images
 from sanp.engine.bench.runtimes import Call, dense_calls
-from sanp.engine.bench.tables import engine_table, threads_table, time_against_flops, write_figure
+from sanp.engine.bench.tables import (
+    engine_table,
+    threads_table,
+    time_against_flops,
+    without_open_gates,
+    write_figure,
+    zoo_table,
+)
 from sanp.engine.tuning_cache import processor
 from sanp.experiments.documents import fill
 from sanp.experiments.results import append, commit, read
+from sanp.gating.network import GatedNetwork
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "engine.jsonl"
@@ -36,8 +47,13 @@ NAMES = {
     "resnet18": "ResNet-18 (CIFAR)",
     "vgg19": "VGG-19 (CIFAR)",
     "imagenet_resnet18": "ResNet-18 (224x224)",
+    **zoo.NAMES,
 }
-LARGE = ("imagenet_resnet18",)
+OWN = [name for name in NAMES if name not in zoo.NAMES]
+LARGE = ("imagenet_resnet18", *zoo.NAMES)
+PRUNED = (0.34, 0.5, 0.67)
+OPEN_AND_HALF = (0.0, 0.5)
+"""what is pruned of a zoo's network"""
 
 
 class ImageNetResNet18(nn.Module):
@@ -64,13 +80,22 @@ def network(name: str) -> tuple[nn.Module, Tensor]:
     """A network whose batch norms have seen images, and images."""
     torch.manual_seed(0)
     large = name in LARGE
-    net = ImageNetResNet18() if large else sanp.backbones.BACKBONES[name](num_classes=10)
-    shape = (3, 224, 224) if large else (3, 32, 32)
+    if name in zoo.NAMES:
+        net = zoo.build(name)
+    else:
+        net = ImageNetResNet18() if large else sanp.backbones.BACKBONES[name](num_classes=10)
+    shape = zoo.SHAPE if large else (3, 32, 32)
     net.train()
     with torch.no_grad():
         for step in range(3):
             net(random_images(shape, 16, seed=step))
-    return net.eval(), random_images(shape, 32 if large else 128, seed=5)
+    return net.eval(), random_images(shape, 8 if name in zoo.NAMES else 32 if large else 128, seed=5)
+
+
+def gated_form(name: str, net: nn.Module, images: Tensor) -> GatedNetwork:
+    """The network with SPMs. Of an untrained one of a zoo, factors above 1 would overflow in fifty layers."""
+    spm = sanp.SPMConfig(most=1.0) if name in zoo.NAMES else None
+    return sanp.gate(net, images[:1], spm=spm).eval()
 
 
 def line_of(found: Bench, seconds: float) -> dict[str, object]:
@@ -97,7 +122,7 @@ def scaling(name: str, batch: int, threads: int, seconds: float) -> dict[str, di
     gives at the time.
     """
     net, images = network(name)
-    gated = sanp.gate(net, images[:1]).eval()
+    gated = gated_form(name, net, images)
     gated.set_budget(0.33, images)
 
     def engine(net: nn.Module, x: Tensor, count: int) -> Call:
@@ -130,27 +155,42 @@ def scaling(name: str, batch: int, threads: int, seconds: float) -> dict[str, di
     return {"gains": gains(0.5), "fastest tenth": gains(0.1)}
 
 
+def print_operators(name: str, pruned: float, threads: int) -> None:
+    """Where the time of one image goes, with so much pruned; 0: without gates."""
+    net, images = network(name)
+    if pruned:
+        net = gated_form(name, net, images)
+        net.set_budget(1 - pruned, images)
+    print(NAMES[name], profile(compile(net, images[:1], threads=threads), images[:1], calls=50), sep="\n", flush=True)
+
+
 def write_tables() -> None:
-    lines = list(read(RESULTS))
+    every = list(read(RESULTS))
+    lines = without_open_gates(every)
     for document in QUOTED:
         fill(document, "engine", engine_table(lines))
+    fill(QUOTED[0], "zoo", zoo_table(every))
     fill(QUOTED[0], "threads", threads_table(read(THREADS)))
     write_figure(time_against_flops(lines), FIGURE)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--network", nargs="+", choices=NAMES, default=OWN)
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 64])
-    parser.add_argument("--pruned", nargs="*", type=float, default=[0.34, 0.5, 0.67])
+    parser.add_argument("--pruned", nargs="*", type=float, default=None)
     parser.add_argument("--runtimes", nargs="*", default=None, help="names as in the table; all by default")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each thing measured")
     parser.add_argument("--core", type=int, default=None, help="pin to this core")
     parser.add_argument("--tables", action="store_true", help="only write tables and figure")
+    parser.add_argument("--operators", action="store_true", help="print each operator's time: no line, no tables")
     parser.add_argument("--print", action="store_true", help="print only: no line, no tables")
     arguments = parser.parse_args()
     for name in () if arguments.tables else arguments.network:
+        if arguments.operators:
+            print_operators(name, (arguments.pruned or [0.0])[0], arguments.threads)
+            continue
         for batch in arguments.batch if name not in LARGE else arguments.batch[:1]:
             if arguments.threads > 1:
                 case = {"network": NAMES[name], "batch": batch, "threads": arguments.threads}
@@ -161,13 +201,13 @@ def main() -> None:
                 continue
             config = BenchConfig(
                 batch=batch,
-                pruned=tuple(arguments.pruned),
+                pruned=tuple(arguments.pruned or (OPEN_AND_HALF if name in zoo.NAMES else PRUNED)),
                 seconds=arguments.seconds,
                 runtimes=None if arguments.runtimes is None else tuple(arguments.runtimes),
                 core=arguments.core,
             )
             net, images = network(name)
-            measured = bench(NAMES[name], net, sanp.gate(net, images[:1]).eval(), images, config)
+            measured = bench(NAMES[name], net, gated_form(name, net, images), images, config)
             for row in measured.rows:
                 ratio = "" if row.of_best_dense is None else f"{row.of_best_dense:5.3f}"
                 print(
@@ -178,7 +218,7 @@ def main() -> None:
             print(*(f"{what} is left out: {why}" for what, why in measured.missing.items()), sep="\n", flush=True)
             if not arguments.print:
                 append(RESULTS, line_of(measured, arguments.seconds))
-    if not arguments.print:
+    if not arguments.print and not arguments.operators:
         write_tables()
 
 

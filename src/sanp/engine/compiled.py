@@ -47,12 +47,13 @@ class Engine:
         self._one = isinstance(example, Tensor)
         self._outputs, self._structure = tuple(outputs), structure
         self._single = structure.is_leaf()
-        self._only = _only_native(self._steps, self._outputs) if self._one and self._single else None
+        self.only = _only_native(self._steps, self._outputs) if self._one and self._single else None
+        """the native program that is the whole network, from one tensor to one; None if there is no such program"""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs of the network in evaluation mode."""
-        if self._only is not None and len(args) == 1 and not kwargs:
-            result = self._at_once(self._only, args[0])
+        if self.only is not None and len(args) == 1 and not kwargs:
+            result = self._at_once(self.only, args[0])
             if result is not None:
                 return result
         with torch.no_grad():

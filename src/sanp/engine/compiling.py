@@ -19,13 +19,13 @@ from sanp.engine.library import Unavailable, load
 from sanp.engine.lowering.batch_size import for_any_batch
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.node_flops import node_flops
-from sanp.engine.lowering.operators import Conv, Gate, Operator
+from sanp.engine.lowering.operators import Conv, Gate
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.segments import Segment, cut
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
-from sanp.engine.names import ALGORITHMS, OperatorKind
 from sanp.engine.plan import Plan, PlanRow
+from sanp.engine.plan_rows import native_row
 from sanp.engine.steps import NativeGate, NativeStep, TorchStep, TorchUnit
 from sanp.engine.tune import choose_usual, tune_program
 from sanp.spm.gated_conv import FollowingConv, GatedConv
@@ -168,10 +168,10 @@ class _Builder:
         names: list[str] = []
         for segment, lowering in segments:
             if lowering is not None:
-                step, made = self._native(segment, lowering, values, names, winograd)
+                step = self._native(segment, lowering, values, names, winograd)
                 instruction_set = step.program.instruction_set
                 steps.append(step)
-                rows += made
+                rows += [row for row in step.rows if row.how not in ("input", "output")]
                 step.run(values, _BATCH)
             else:
                 torch_step = TorchStep(tuple(self._torch_unit(unit, names) for unit in segment.units))
@@ -197,8 +197,8 @@ class _Builder:
         values: dict[Any, Tensor],
         names: list[str],
         winograd: bool,
-    ) -> tuple[NativeStep, list[PlanRow]]:
-        """A segment's program and its rows of the plan; without ``winograd`` every convolution is computed directly."""
+    ) -> NativeStep:
+        """A segment's program; without ``winograd`` every convolution is computed directly."""
         assert isinstance(lowering.writer, ProgramWriter)
         program = lowering.writer.build()
         if winograd and not self.tuned:
@@ -207,11 +207,10 @@ class _Builder:
             samples = min(_TUNED, len(self.given[0]))
             inputs = [values[value][:1].numpy().repeat(samples, 0) for value in lowering.inputs]
             tune_program(program, _timing_keys(lowering.writer), inputs, self.threads)
-        rows = [
-            PlanRow(name, "native", _how(operator, program.chosen[number]))
+        rows = tuple(
+            native_row(operator, name, program.chosen[number], lowering.writer)
             for number, (operator, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True))
-            if operator.kind not in (OperatorKind.INPUT, OperatorKind.OUTPUT)
-        ]
+        )
         program.settle()
         shapes = tuple(tuple(self.trace.shapes[value.index][1:]) for value in segment.outputs)
         gates = []
@@ -219,7 +218,7 @@ class _Builder:
         for module, weights in zip(lowering.gated, written, strict=True):
             names.append(call_name(module.name, names))
             gates.append(NativeGate(names[-1], len(weights.b2), len(weights.b2) // weights.group))
-        return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, tuple(gates), self.threads), rows
+        return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, tuple(gates), self.threads, rows)
 
     def _native_share(self, segments: list[tuple[Segment, Lowering | None]]) -> float:
         flops = [
@@ -241,13 +240,6 @@ class _Builder:
     def _agrees(self, engine: Engine) -> bool:
         """Whether every sample agrees, in other batch sizes than the trace's."""
         return all(disagreement(engine, self.reference, batch) is None for batch in check_batches(self.example))
-
-
-def _how(operator: Operator, algorithm: int) -> str:
-    """The word of the plan for an operator: a convolution's is its algorithm."""
-    if operator.kind is OperatorKind.CONV:
-        return ALGORITHMS[algorithm]
-    return "pool" if operator.kind is OperatorKind.ADAPTIVE else operator.kind.name.lower()
 
 
 def _timing_keys(writer: ProgramWriter) -> list[tuple[object, ...]]:

@@ -15,6 +15,10 @@ class PlanRow:
     """the algorithm of a convolution, or the operator"""
     why: str = ""
     """for torch, the reason"""
+    flops: int = 0
+    """multiply-adds of a native convolution or product for one image, with every channel computed"""
+    detail: str = ""
+    """a convolution's window, and the sizes of what goes in and comes out"""
 
 
 @dataclass(frozen=True)

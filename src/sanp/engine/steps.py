@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from sanp.core.errors import SanpError
 from sanp.engine.library import NativeProgram
 from sanp.engine.lowering.batch_size import Count, Tiled
+from sanp.engine.plan import PlanRow
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.tracing.graph import Node, Value
 
@@ -48,6 +49,8 @@ class NativeStep:
     """of the outputs, without the batch dimension"""
     gates: tuple[NativeGate, ...]
     threads: int
+    rows: tuple[PlanRow, ...]
+    """of the plan, one for each operator"""
 
     def run(self, values: Values, batch: int, forced: Forced | None = None) -> bytes:
         """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity."""

@@ -29,6 +29,7 @@ from sanp.methods.parts.pixel_gate import PixelGatedNetwork
 from sanp.spm.recording import record
 
 OWN = "engine, dense"
+OPEN = "engine, gates open"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class BenchConfig:
     batch: int = 1
     """images in each call"""
     pruned: tuple[float, ...] = (0.34, 0.5, 0.67)
-    """shares of the FLOPs to prune"""
+    """shares of the FLOPs to prune; 0: the gates decide, and all are open"""
     threads: int = 1
     """threads of every runtime"""
     seconds: float = 2.0
@@ -136,7 +137,7 @@ def _variants(
             continue
         copied = copy.deepcopy(gated).eval()
         copied.set_budget(1 - share, images)
-        yield f"engine, {share:.0%} pruned", copied
+        yield f"engine, {share:.0%} pruned" if share else OPEN, copied
 
 
 def _kept(network: nn.Module, dense: nn.Module, x: Tensor) -> float:

@@ -7,9 +7,11 @@ from typing import Any
 from sanp.core.colours import BLUE, GREEN, GREY, ORANGE, PINK
 from sanp.core.errors import SanpError
 from sanp.core.files import check_replaceable, write_text
+from sanp.engine.bench.bench import OPEN
 
 FORMATS = (".html", ".svg", ".png", ".pdf")
 _ENGINE = "engine, "
+_HALF = f"{_ENGINE}50% pruned"
 
 
 def engine_table(lines: Iterable[Mapping[str, Any]]) -> str:
@@ -21,12 +23,40 @@ def engine_table(lines: Iterable[Mapping[str, Any]]) -> str:
     table = [head, "|---" * (len(heads) + 6) + "|"]
     for (network, batch, threads), line in newest.items():
         rows = {row["what"]: row for row in line["rows"]}
-        best = min((row for row in rows.values() if row["of_best_dense"] == 1), key=lambda row: row["ms"], default=None)
-        named = "none" if best is None else f"{best['what']}, {best['ms']:.2f} ms"
         cells = [_cell(rows.get(what)) for what in (f"{_ENGINE}dense", *pruned)]
         cells += [_cell(rows.get(f"OpenVINO {precision}"), own=False) for precision in ("bf16", "int8")]
-        table.append(f"| {network} | {batch} | {threads} | {named} | {' | '.join(cells)} |")
+        table.append(f"| {network} | {batch} | {threads} | {_best(rows)} | {' | '.join(cells)} |")
     return "\n".join(table)
+
+
+def zoo_table(lines: Iterable[Mapping[str, Any]]) -> str:
+    """A Markdown table of the results with gates that are all open; of several lines with one network the last counts.
+
+    Ratios are to the fastest dense fp32 runtime of the same run.
+    """
+    newest = {line["network"]: line for line in lines if _has_open_gates(line)}
+    heads = {"dense": f"{_ENGINE}dense", "all gates open": OPEN, "50% pruned": _HALF}
+    table = [f"| | best dense runtime | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
+    for network, line in newest.items():
+        rows = {row["what"]: row for row in line["rows"]}
+        cells = [_cell(rows.get(what), own=False) for what in heads.values()]
+        table.append(f"| {network} | {_best(rows)} | {' | '.join(cells)} |")
+    return "\n".join(table)
+
+
+def without_open_gates(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The results that :func:`zoo_table` leaves out."""
+    return [line for line in lines if not _has_open_gates(line)]
+
+
+def _has_open_gates(line: Mapping[str, Any]) -> bool:
+    return any(row["what"] == OPEN for row in line["rows"])
+
+
+def _best(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The fastest dense runtime, and its time."""
+    best = min((row for row in rows.values() if row["of_best_dense"] == 1), key=lambda row: row["ms"], default=None)
+    return "none" if best is None else f"{best['what']}, {best['ms']:.2f} ms"
 
 
 def threads_table(lines: Iterable[Mapping[str, Any]]) -> str:
