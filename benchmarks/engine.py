@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import sanp
 from sanp.backbones.resnet18 import BLOCKS_PER_STAGE, WIDTHS, BasicBlock
 from sanp.engine import compile, profile
-from sanp.engine.bench.bench import Bench, BenchConfig, bench, durations, random_images
+from sanp.engine.bench.bench import Bench, BenchConfig, Prune, bench, durations, meet_budget, random_images
 from sanp.engine.bench.runtimes import Call, dense_calls
 from sanp.engine.bench.tables import (
     engine_table,
@@ -98,6 +98,11 @@ def gated_form(name: str, net: nn.Module, images: Tensor) -> GatedNetwork:
     return sanp.gate(net, images[:1], spm=spm).eval()
 
 
+def pruning(name: str) -> Prune:
+    """How a network is brought to a cost: one of a zoo has no gates that were trained, and gets random ones."""
+    return zoo.close_gates if name in zoo.NAMES else meet_budget
+
+
 def line_of(found: Bench, seconds: float) -> dict[str, object]:
     versions = {"torch": torch.__version__}
     for package in ("onnxruntime", "openvino", "nncf"):
@@ -123,7 +128,7 @@ def scaling(name: str, batch: int, threads: int, seconds: float) -> dict[str, di
     """
     net, images = network(name)
     gated = gated_form(name, net, images)
-    gated.set_budget(0.33, images)
+    pruning(name)(gated, images, 0.33)
 
     def engine(net: nn.Module, x: Tensor, count: int) -> Call:
         fast = compile(net, x[:4], threads=count)
@@ -160,7 +165,7 @@ def print_operators(name: str, pruned: float, threads: int) -> None:
     net, images = network(name)
     if pruned:
         net = gated_form(name, net, images)
-        net.set_budget(1 - pruned, images)
+        pruning(name)(net, images, 1 - pruned)
     print(NAMES[name], profile(compile(net, images[:1], threads=threads), images[:1], calls=50), sep="\n", flush=True)
 
 
@@ -207,7 +212,7 @@ def main() -> None:
                 core=arguments.core,
             )
             net, images = network(name)
-            measured = bench(NAMES[name], net, gated_form(name, net, images), images, config)
+            measured = bench(NAMES[name], net, gated_form(name, net, images), images, config, prune=pruning(name))
             for row in measured.rows:
                 ratio = "" if row.of_best_dense is None else f"{row.of_best_dense:5.3f}"
                 print(

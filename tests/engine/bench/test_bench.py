@@ -12,7 +12,14 @@ import sanp
 from sanp.core.errors import SanpError
 from sanp.engine.bench import runtimes
 from sanp.engine.bench.bench import BenchConfig, bench, durations, random_images
-from sanp.engine.bench.tables import engine_table, threads_table, time_against_flops, write_figure
+from sanp.engine.bench.tables import (
+    engine_table,
+    threads_table,
+    time_against_flops,
+    without_open_gates,
+    write_figure,
+    zoo_table,
+)
 from sanp.experiments.documents import filled
 from sanp.experiments.results import read
 from tests.conftest import SmallNet
@@ -153,6 +160,22 @@ def test_the_newest_gain_by_threads_is_the_table_s() -> None:
     ]
 
 
+def test_a_result_with_open_gates_is_in_the_table_of_zoos_alone() -> None:
+    gates_open = {"what": "engine, gates open", "kept": 1.0, "ms": 9.0, "of_best_dense": 0.9, "of_own_dense": 1.1}
+    half = {"what": "engine, 50% pruned", "kept": 0.5, "ms": 5.0, "of_best_dense": 0.5, "of_own_dense": 0.6}
+    foreign = {**LINE, "network": "foreign", "rows": [*LINE["rows"], gates_open, half]}
+    assert without_open_gates([LINE, foreign]) == [LINE]
+    assert zoo_table([LINE, foreign]).splitlines()[2:] == ["| foreign | ONNX Runtime, 2.00 ms | 0.80 | 0.90 | 0.50 |"]
+
+
+def test_gates_that_all_decide_to_stay_open_are_a_row_of_their_own() -> None:
+    images = random_images((3, 16, 16), 4)
+    net = SmallNet(width=16).eval()
+    config = BenchConfig(seconds=0.01, pruned=(0.0,), runtimes=("torch eager",))
+    found = bench("small", net, sanp.gate(net, images[:1]).eval(), images, config)
+    assert [(row.what, row.kept) for row in found.rows[1:]] == [("engine, dense", 1.0), ("engine, gates open", 1.0)]
+
+
 def test_the_figure_has_the_ideal_line_and_every_point() -> None:
     ideal, own, others = time_against_flops([LINE]).data
     assert list(ideal.x) == list(ideal.y) == [0, 1]
@@ -165,6 +188,8 @@ def test_the_figure_has_the_ideal_line_and_every_point() -> None:
 @pytest.mark.parametrize("document", ["README.md", "docs/engine.md"])
 def test_the_documents_tables_are_what_the_results_say(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
-    assert filled(text, "engine", engine_table(read(ROOT / "results" / "engine.jsonl"))) == text
+    lines = list(read(ROOT / "results" / "engine.jsonl"))
+    assert filled(text, "engine", engine_table(without_open_gates(lines))) == text
     if document == "docs/engine.md":
+        assert filled(text, "zoo", zoo_table(lines)) == text
         assert filled(text, "threads", threads_table(read(ROOT / "results" / "threads.jsonl"))) == text

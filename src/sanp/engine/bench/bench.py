@@ -92,11 +92,29 @@ class Bench:
         return asdict(self)
 
 
-def bench(name: str, dense: nn.Module, gated: nn.Module, images: Tensor, config: BenchConfig) -> Bench:
+Prune = Callable[[GatedNetwork, Tensor, float], None]
+"""sets the gates of a network so that a share of its FLOPs is left on the images"""
+
+
+def meet_budget(gated: GatedNetwork, images: Tensor, kept: float) -> None:
+    """Calibrates the thresholds to a budget: how a network is pruned for a benchmark unless one says otherwise."""
+    gated.set_budget(kept, images)
+
+
+def bench(
+    name: str,
+    dense: nn.Module,
+    gated: nn.Module,
+    images: Tensor,
+    config: BenchConfig,
+    *,
+    prune: Prune = meet_budget,
+) -> Bench:
     """Times a dense network in every runtime and its gated form in the engine, as it is and at the wanted costs.
 
     ``images`` (at least one) set the thresholds of each cost and the ranges of int8. Calls take turns through several
     batches of them, so that a time belongs to the mean cost and not to one image's. ``name`` is kept in the result.
+    ``prune`` brings copies of a gated network to each cost.
     """
     turns = [images[(torch.arange(config.batch) + first) % len(images)] for first in _starts(len(images), config.batch)]
     x = turns[0]
@@ -104,7 +122,7 @@ def bench(name: str, dense: nn.Module, gated: nn.Module, images: Tensor, config:
         calls, missing = dense_calls(dense, x, images, threads=config.threads, wanted=config.runtimes)
         calls[OWN] = _engine(dense, turns, config)
         kept = {OWN: 1.0}
-        for label, network in _variants(gated, dense, images, config.pruned):
+        for label, network in _variants(gated, dense, images, config.pruned, prune):
             kept[label] = statistics.fmean(_kept(network, dense, batch) for batch in turns)
             calls[label] = _engine(network, turns, config)
         clock = time.process_time if config.threads == 1 else time.perf_counter
@@ -123,7 +141,7 @@ def bench(name: str, dense: nn.Module, gated: nn.Module, images: Tensor, config:
 
 
 def _variants(
-    gated: nn.Module, dense: nn.Module, images: Tensor, pruned: tuple[float, ...]
+    gated: nn.Module, dense: nn.Module, images: Tensor, pruned: tuple[float, ...], prune: Prune
 ) -> Iterator[tuple[str, nn.Module]]:
     """The network as it is, unless nothing of it is pruned, and copies with the wanted shares pruned."""
     if not isinstance(gated, GatedNetwork):
@@ -136,7 +154,7 @@ def _variants(
         if 1 - share < least:
             continue
         copied = copy.deepcopy(gated).eval()
-        copied.set_budget(1 - share, images)
+        prune(copied, images, 1 - share)
         yield f"engine, {share:.0%} pruned" if share else OPEN, copied
 
 
