@@ -102,12 +102,8 @@ class Report:
         }
 
 
-MOST_ROWS = 24
-"""layers that a printed report shows"""
-
-
-def report_text(report: Report) -> str:
-    """A report as a small table of at most 80 columns: accuracy, FLOPs, and what is left of each layer."""
+def report_text(report: Report, most: int | None = 24) -> str:
+    """A report as a table of at most 80 columns: accuracy, FLOPs, and what is left of the first ``most`` layers."""
     deciding = f"; deciding adds {human(report.overhead_flops)}" if report.overhead_flops else ""
     lines = [
         f"accuracy  {report.accuracy:.2%} of {len(report.per_sample)} images",
@@ -115,12 +111,12 @@ def report_text(report: Report) -> str:
         "",
         f"{'layer':<32} {'channels':>8} {'kept':>6} {'always':>7} {'at times':>8} {'never':>6}  FLOPs",
     ]
-    for layer in report.layers[:MOST_ROWS]:
+    for layer in report.layers[:most]:
         name = layer.name if len(layer.name) <= 32 else f"…{layer.name[-31:]}"
         counts = f"{layer.never:>7} {layer.sometimes:>8} {layer.always:>6}"
         lines.append(f"{name:<32} {layer.channels:>8} {layer.kept:>6.1%} {counts}  {human(layer.flops)}")
-    if len(report.layers) > MOST_ROWS:
-        lines.append(f"and {len(report.layers) - MOST_ROWS} layers more")
+    if most is not None and len(report.layers) > most:
+        lines.append(f"and {len(report.layers) - most} layers more")
     return "\n".join(lines)
 
 

@@ -1,7 +1,12 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
 import sanp
+from sanp.cli.commands import COMMANDS
+from sanp.methods import METHODS
 from tests.cli.conftest import Run
 
 
@@ -11,6 +16,7 @@ from tests.cli.conftest import Run
         (("train", "--budget", "35"), "budget '35' cannot be read"),
         (("train", "--budget", "0"), "cannot be read"),
         (("train", "--budget", "150%"), "more than the whole network"),
+        (("train", "--budget", "2ms", "--data", "cifar10"), "2ms is a time"),
         (("train", "--backbone", "resnet"), "did you mean resnet18"),
         (("train", "--method", "fbss"), "unknown method 'fbss'"),
         (("train", "--epochs", "many"), "three as 20,1,12"),
@@ -41,3 +47,28 @@ def test_version_names_what_a_report_of_a_defect_needs(run: Run) -> None:
     code, out, _ = run("--version")
     assert code == 0
     assert out.startswith(f"sanp {sanp.__version__}, torch {torch.__version__.partition('+')[0]}")
+
+
+def test_the_help_of_sanp_loads_neither_torch_nor_a_command() -> None:
+    program = "import sys; sys.argv = ['sanp', '--help']; from sanp.cli.app import main\n"
+    program += "try: main()\nexcept SystemExit: pass\nassert not {'torch', 'numpy'} & set(sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert all(name in found.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_of_itself_what_the_list_says(run: Run, name: str) -> None:
+    code, out, _ = run(name, "--help")
+    assert code == 0 and "Usage" in out
+    command = COMMANDS[name].load()
+    assert COMMANDS[name].group or (command.__doc__ and command.__doc__.split()[0] == COMMANDS[name].help.split()[0])
+
+
+def test_the_methods_are_listed_and_one_shows_its_settings(run: Run) -> None:
+    _, out, _ = run("methods")
+    assert all(f"\n{name} " in f"\n{out}" for name in METHODS)
+    _, out, _ = run("methods", "fbs")
+    assert "--fbs.lasso" in out and "(default: 1e-08)" in out
+    code, _, err = run("methods", "fbss")
+    assert code == 2 and "did you mean fbs" in err

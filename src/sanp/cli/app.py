@@ -2,48 +2,17 @@
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from sanp.cli.bench import bench
-from sanp.cli.compare import compare
+from sanp.cli.commands import COMMANDS
 from sanp.cli.console import console, make_console, plain
-from sanp.cli.data import data_app
-from sanp.cli.eval import evaluate_run
-from sanp.cli.explore import explore
-from sanp.cli.inspect import inspect
-from sanp.cli.onnx import export
-from sanp.cli.predict import predict
-from sanp.cli.presets import presets
-from sanp.cli.report import report
-from sanp.cli.reproduce import reproduce
-from sanp.cli.train import train
-from sanp.core import distributed
 from sanp.core.errors import SanpError
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "bench": bench,
-    "compare": compare,
-    "explore": explore,
-    "export": export,
-    "predict": predict,
-    "report": report,
-    "reproduce": reproduce,
-    "inspect": inspect,
-    "train": train,
-    "eval": evaluate_run,
-    "presets": presets,
-}
-"""in the order of the help"""
-
-app = typer.Typer(help="The command line of sanp.", no_args_is_help=True, add_completion=False)
-for name, command in COMMANDS.items():
-    app.command(name)(command)
-app.add_typer(data_app, name="data")
 _debug = {"on": False}
 
 
@@ -54,7 +23,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[bool, typer.Option("--version", callback=_version, help="Show the versions and exit.")] = False,
@@ -63,8 +31,45 @@ def options(
     _debug["on"] = debug
 
 
+def make_app(arguments: Sequence[str]) -> typer.Typer:
+    """The command line for these arguments: of the command that they name everything, of the others name and help.
+
+    So no command waits for the packages that another one needs.
+    """
+    app = typer.Typer(
+        help="Self-Adaptive Network Pruning: a network computes only the channels that an image needs.",
+        no_args_is_help=True,
+        add_completion=False,
+    )
+    app.callback()(options)
+    wanted = next((each for each in arguments if not each.startswith("-")), None)
+    for name, command in COMMANDS.items():
+        if name != wanted:
+            app.command(name, help=command.help)(_nothing)
+        elif command.group:
+            app.add_typer(command.load(), name=name)
+        else:
+            app.command(name)(command.load())
+    return app
+
+
+def _nothing() -> None:
+    """Stands for a command that is not called."""
+
+
 def main() -> None:
     """Runs the command line; an error that the user can mend is one line, and the exit code is 2."""
+    arguments = sys.argv[1:]
+    if not any(each in COMMANDS for each in arguments):  # help, the version, or a mistake
+        make_app(arguments)()
+        return
+    _answered(make_app(arguments))
+
+
+def _answered(app: Callable[[], None]) -> None:
+    """Runs a command together with the processes that torchrun started, of which the first one speaks."""
+    from sanp.core import distributed  # loads torch
+
     speaks = True
     try:
         with distributed.joined():

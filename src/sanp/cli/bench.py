@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from torch import Tensor, nn
 
 from sanp.backbones import build
@@ -87,7 +87,7 @@ def _of_factory(target: str, shape: str) -> tuple[nn.Module, nn.Module, Tensor]:
 def show(found: Bench, console: Console) -> None:
     """Prints the rows of a measurement, and what could not be timed."""
     title = f"{plain(found.network)}, batch {found.batch}, {found.threads} thread{'s' if found.threads > 1 else ''}"
-    table = Table("", "FLOPs", "ms an image", "of best dense", "of own dense", title=title)
+    table = Table(Column("", overflow="fold"), "FLOPs", "ms an image", "of best dense", "of own dense", title=title)
     for row in found.rows:
         best = "" if row.of_best_dense is None else f"{row.of_best_dense:.2f}"
         table.add_row(plain(row.what), f"{row.kept:.0%}", f"{row.ms:.3f}", best, f"{row.of_own_dense:.2f}")

@@ -3,6 +3,8 @@
 Names come from outside: of classes, layers, files, data sets. They may hold rich's markup or codes for the terminal.
 """
 
+import textwrap
+
 from rich.console import Console
 
 
@@ -27,3 +29,10 @@ def plain_lines(text: str) -> str:
 
 def _written(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def hanging(term: str, text: str, *, indent: int, width: int) -> str:
+    """A term and its explanation beside it, in lines of at most ``width``; a long term has a line of its own."""
+    lines = textwrap.wrap(text, max(20, min(width, 100) - indent)) or [""]
+    first = f"{term:<{indent}}{lines[0]}" if len(term) < indent else f"{term}\n{' ' * indent}{lines[0]}"
+    return "\n".join([first, *(" " * indent + line for line in lines[1:])])

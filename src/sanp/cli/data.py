@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 from rich.progress import Progress as Bar
-from rich.table import Table
+from rich.table import Column, Table
 
 from sanp import data
 from sanp.cli.console import console, plain
@@ -17,7 +17,7 @@ data_app = typer.Typer(help="Data sets: what there is, and fetching them.", no_a
 @data_app.command("list")
 def list_data() -> None:
     """List the data sets by name, and whether they are here."""
-    table = Table("name", "images", "classes", "size", "here")
+    table = Table("name", "images", "classes", "size", Column("here", overflow="fold"))
     for entry in data.describe():
         size = f"{entry.bytes / 1e6:.0f} MB"
         table.add_row(

@@ -4,7 +4,6 @@ from rich.console import Console
 from rich.table import Table
 
 from sanp.cli.console import plain
-from sanp.evaluation import Report
 from sanp.experiments.metrics import read_metrics
 from sanp.experiments.recipe import Recipe
 from sanp.experiments.run import Finished
@@ -45,14 +44,3 @@ def left_to_thresholds(finished: Finished) -> str | None:
         f"training ended at {cost:.0%} of the FLOPs and the thresholds closed the rest, which costs accuracy: train "
         "longer, or with a higher fit.spm_lr"
     )
-
-
-def report_table(report: Report) -> Table:
-    """The table of an evaluation, a row for each layer."""
-    title = f"accuracy {report.accuracy:.2%}, {human(report.flops)} FLOPs per image, {report.kept:.2%} of dense"
-    table = Table("layer", "channels", "kept", "never pruned", "sometimes", "always", "FLOPs", "dense", title=title)
-    for layer in report.layers:
-        counts = (str(count) for count in (layer.never, layer.sometimes, layer.always))
-        flops = (human(layer.flops), human(layer.dense_flops))
-        table.add_row(plain(layer.name), str(layer.channels), f"{layer.kept:.1%}", *counts, *flops)
-    return table

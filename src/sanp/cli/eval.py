@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sanp.cli.console import console
-from sanp.cli.display import report_table
-from sanp.evaluation import evaluate
+from sanp.cli.console import console, plain_lines
+from sanp.evaluation import evaluate, report_text
 from sanp.experiments.recipe import make_recipe
 from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
 from sanp.experiments.shipped import run_named
@@ -30,4 +29,4 @@ def evaluate_run(
     if as_json:
         sys.stdout.write(json.dumps(report.as_dict()) + "\n")
     else:
-        console.print(report_table(report))
+        console.print(plain_lines(report_text(report, most=None)), soft_wrap=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from sanp.cli.console import make_console, plain
 from sanp.experiments.shipped import run_named
@@ -26,7 +26,9 @@ def predict(
     if as_json:
         sys.stdout.write(json.dumps([prediction.as_dict() for prediction in found]) + "\n")
         return
-    table = Table("image", "label", "confidence", "FLOPs", "of dense", "ms")
+    table = Table(
+        Column("image", overflow="fold"), Column("label", overflow="fold"), "confidence", "FLOPs", "of dense", "ms"
+    )
     for each in found:
         shares = (f"{each.confidence:.1%}", human(each.flops), f"{each.kept:.1%}")
         table.add_row(plain(each.image), plain(each.label), *shares, f"{1e3 * each.seconds:.1f}")

@@ -1,6 +1,7 @@
 """An option of the command line for every setting of a recipe, made from the recipe's dataclasses."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any
@@ -9,6 +10,9 @@ import typer
 
 from sanp.experiments.recipe import Recipe, merge, sections
 from sanp.experiments.settings import default_of, help_texts, kinds, plain_fields, read_text
+
+COMMON = ("data backbone method budget preset seed batch_size image_size augment validate pretrained device").split()
+"""settings of the recipe itself that ``--help`` shows; ``--help-all`` shows the others and those of the sections"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,7 @@ class Setting:
             rich_help_panel=panel,
             show_default=False,
             metavar="VALUE",
+            hidden=self.section != "" or self.name not in COMMON,
         )
         kind = Annotated[str | None, option]
         return inspect.Parameter(self.argument, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -55,6 +60,27 @@ class Setting:
         """A recipe with this setting alone, from the option's text."""
         value = read_text(text, kinds(self.config)[self.name], self.option)
         return {self.name: value} if self.section == "" else {self.section: {self.name: value}}
+
+
+def show_all(context: typer.Context, wanted: bool) -> None:
+    """What ``--help-all`` does: shows the help with every option in it, and ends."""
+    if wanted:
+        for parameter in context.command.params:
+            if hasattr(parameter, "hidden"):
+                parameter.hidden = False
+        sys.stdout.write(context.get_help() + "\n")
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        callback=show_all,
+        is_eager=True,
+        help="Show all settings: of the run, of training, of every method.",
+    ),
+]
 
 
 def all_settings() -> list[Setting]:

@@ -8,7 +8,7 @@ import typer
 
 from sanp.cli.console import console, plain
 from sanp.cli.display import before_and_after, live_progress
-from sanp.cli.recipe_options import with_recipe_options
+from sanp.cli.recipe_options import HelpAll, with_recipe_options
 from sanp.core import distributed
 from sanp.core.errors import SanpError
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
@@ -28,6 +28,7 @@ def train(
     ] = None,
     recipe: Annotated[Path | None, typer.Option(help="TOML file of settings; options override them.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    help_all: HelpAll = False,
     settings: dict[str, Any],
 ) -> None:
     """Train a network and prune it to a budget: pretrain, warm up, train jointly, evaluate."""

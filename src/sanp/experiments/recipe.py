@@ -78,7 +78,11 @@ class Recipe:
         config = config_of(self.method)
         if self.method_config is None and config is not None:
             object.__setattr__(self, "method_config", config())
-        parse_budget(self.budget)
+        if parse_budget(self.budget).unit == "ms":
+            raise SanpError(
+                f"budget {self.budget} is a time, and a run has no latency table before it is trained: give a share "
+                "(35%) or a count (60M); sanp bench shows the time of each share"
+            )
         if self.batch_size < 2:
             raise SanpError(f"batch_size {self.batch_size}: batch norm needs at least 2 images in a batch")
         if self.threads is not None and not 1 <= self.threads <= 1024:

@@ -1,5 +1,7 @@
 """A gated network as a text table: each layer with its channels, dense FLOPs, gate, and the gates of its inputs."""
 
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sanp.gating.cost import dense_flops
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
     from sanp.gating.network import GatedNetwork
 
 
-def table(network: "GatedNetwork") -> str:
-    """The network as plain text, with a line for each convolution."""
+def table(network: "GatedNetwork", width: int = 120) -> str:
+    """The network as plain text, with a line for each convolution; two where one would be wider than ``width``."""
     rows = [("layer", "channels", "FLOPs", "gate", "fed by")]
     for layer in network.cost.layers:
         gate = {"gated": "SPM", "follows": "follows its input"}.get(layer.role) or "dense: " + network.skipped.get(
@@ -20,8 +22,7 @@ def table(network: "GatedNetwork") -> str:
         )
         channels = f"{layer.in_channels} > {layer.out_channels}" + (f" / {layer.groups}" if layer.groups > 1 else "")
         rows.append((layer.name, channels, human(dense_flops(layer)), gate, fed_by(layer, network.cost.topology.masks)))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = _lines(rows, width)
     dense, floor = human(network.dense_flops), human(network.cost.floor_flops)
     total = f"{type(network.net).__name__}: {dense} FLOPs dense, {floor} at the least"
     unknown = network.cost.topology.unknown
@@ -29,6 +30,19 @@ def table(network: "GatedNetwork") -> str:
     if network.cost.linears:
         note.append(f"linear layers: {human(network.cost.dense_linear_flops)} FLOPs, not counted above")
     return "\n".join([total, *lines, *note])
+
+
+def _lines(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
+    """The rows in columns; if they are wider than ``width``, all but the first three cells stand below these."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    if max(map(len, lines)) <= width:
+        return lines
+    found: list[str] = []
+    for row in rows:
+        found.append("  ".join(cell.ljust(size) for cell, size in zip(row[:3], widths, strict=False)).rstrip())
+        found += textwrap.wrap(f"{row[3]}, fed by {row[4]}", width - 4, initial_indent="    ", subsequent_indent="    ")
+    return [found[0], *found[2:]]
 
 
 def fed_by(layer: Layer, masks: MaskTable) -> str:

@@ -94,12 +94,12 @@ def small() -> nn.Module:
 
 
 def test_the_command_prints_a_table_and_writes_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sanp.cli.app import app
+    from sanp.cli.app import make_app
 
     monkeypatch.setattr(runtimes, "RUNTIMES", {"torch eager": runtimes.RUNTIMES["torch eager"]})
     figure = tmp_path / "figure.html"
     command = ["bench", "tests.engine.bench.test_bench:small", "--input", "1,3,16,16", "--seconds", "0.01"]
-    shown = CliRunner().invoke(app, [*command, "--figure", str(figure)], catch_exceptions=False)
+    shown = CliRunner().invoke(make_app(command), [*command, "--figure", str(figure)], catch_exceptions=False)
     assert shown.exit_code == 0
     assert "67% pruned" in shown.stdout
     page = figure.read_text(encoding="utf-8")
@@ -107,7 +107,7 @@ def test_the_command_prints_a_table_and_writes_a_figure(tmp_path: Path, monkeypa
 
 
 def test_a_run_is_timed_with_its_own_images_and_thresholds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sanp.cli.app import app
+    from sanp.cli.app import make_app
     from sanp.experiments.run import train
     from sanp.experiments.run_folder import read_report
 
@@ -115,7 +115,9 @@ def test_a_run_is_timed_with_its_own_images_and_thresholds(tmp_path: Path, monke
     monkeypatch.setattr(runtimes, "RUNTIMES", {"torch eager": runtimes.RUNTIMES["torch eager"]})
     train(tiny_run.recipe(), tmp_path / "run")
     shown = CliRunner().invoke(
-        app, ["bench", str(tmp_path / "run"), "--seconds", "0.01", "--pruned", "0.3", "--json"], catch_exceptions=False
+        make_app(["bench"]),
+        ["bench", str(tmp_path / "run"), "--seconds", "0.01", "--pruned", "0.3", "--json"],
+        catch_exceptions=False,
     )
     rows = {row["what"]: row for row in json.loads(shown.stdout.splitlines()[0])["rows"]}
     report = read_report(tmp_path / "run")
