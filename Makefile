@@ -44,6 +44,11 @@ wheel: setup
 	mv build/wheel/*.tar.gz dist/
 	$(BIN)/python -m tests.tools.wheel dist/*.whl
 
+# The documentation as a site in site/, which opens from the folder; a link that leads nowhere is an error.
+docs: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'mkdocs-jupyter' 'mkdocs-material' 'mkdocstrings-python'
+	$(BIN)/mkdocs build --quiet
+
 # The report's page and the explorer in a real browser; these need packages and a browser that nothing else needs.
 browser-test: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'

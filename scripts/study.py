@@ -39,7 +39,7 @@ SETTING: dict[str, Any] = {
 }
 SHORT = "--data digits --backbone m_cifarnet --limit 720 --batch-size 16 --test-every 0 --epochs 4,1,3".split()
 QUOTED = {
-    "budgets": ROOT / "README.md",
+    "budgets": ROOT / "docs" / "results.md",
     "deviations": ROOT / "docs" / "deviations.md",
     "methods_digits": ROOT / "docs" / "methods.md",
     "adaptiveness": ROOT / "docs" / "results.md",

@@ -57,7 +57,7 @@ def test_the_loop_of_one_s_own_reaches_the_budget(squares_loader: list[tuple[Ten
 
 @pytest.mark.parametrize(
     ("document", "study"),
-    [("README.md", "budgets"), ("docs/deviations.md", "deviations"), ("docs/methods.md", "methods_digits")],
+    [("docs/results.md", "budgets"), ("docs/deviations.md", "deviations"), ("docs/methods.md", "methods_digits")],
 )
 def test_a_table_is_what_the_results_say(document: str, study: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")

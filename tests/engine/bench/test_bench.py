@@ -142,7 +142,7 @@ def test_the_newest_line_of_a_network_is_the_table_s() -> None:
     assert engine_table([older, LINE]).splitlines() == [
         "| | batch | threads | best dense runtime | nothing pruned | 67% pruned | bf16 | int8 |",
         "|---|---|---|---|---|---|---|---|",
-        "| net | 1 | 1 | ONNX Runtime, 2.00 ms | 0.80 (1.00) | 0.25 (0.31) |  |  |",
+        "| net | 1 | 1 | ONNX Runtime, 2.00 ms | 1.2 (1.0) | 4.0 (3.2) |  |  |",
     ]
 
 
@@ -167,7 +167,7 @@ def test_a_result_with_open_gates_is_in_the_table_of_zoos_alone() -> None:
     half = {"what": "engine, 50% pruned", "kept": 0.5, "ms": 5.0, "of_best_dense": 0.5, "of_own_dense": 0.6}
     foreign = {**LINE, "network": "foreign", "rows": [*LINE["rows"], gates_open, half]}
     assert without_open_gates([LINE, foreign]) == [LINE]
-    assert zoo_table([LINE, foreign]).splitlines()[2:] == ["| foreign | ONNX Runtime, 2.00 ms | 0.80 | 0.90 | 0.50 |"]
+    assert zoo_table([LINE, foreign]).splitlines()[2:] == ["| foreign | ONNX Runtime, 2.00 ms | 1.2 | 1.1 | 2.0 |"]
 
 
 def test_gates_that_all_decide_to_stay_open_are_a_row_of_their_own() -> None:

@@ -15,7 +15,11 @@ _HALF = f"{_ENGINE}50% pruned"
 
 
 def engine_table(lines: Iterable[Mapping[str, Any]]) -> str:
-    """A Markdown table of results; of several lines with one network, batch and number of threads the last counts."""
+    """A Markdown table of results: how many times faster each is than the fastest dense runtime.
+
+    In brackets, than the engine's own dense network. Of several lines with one network, batch and number of threads the
+    last counts.
+    """
     newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
     pruned = sorted({row["what"] for line in newest.values() for row in line["rows"] if _is_pruned(row["what"])})
     heads = ["nothing pruned", *(what.removeprefix(_ENGINE) for what in pruned)]
@@ -32,7 +36,7 @@ def engine_table(lines: Iterable[Mapping[str, Any]]) -> str:
 def zoo_table(lines: Iterable[Mapping[str, Any]]) -> str:
     """A Markdown table of the results with gates that are all open; of several lines with one network the last counts.
 
-    Ratios are to the fastest dense fp32 runtime of the same run.
+    Numbers say how many times faster than the fastest dense fp32 runtime of the same run.
     """
     newest = {line["network"]: line for line in lines if _has_open_gates(line)}
     heads = {"dense": f"{_ENGINE}dense", "all gates open": OPEN, "50% pruned": _HALF}
@@ -86,8 +90,8 @@ def _is_pruned(what: str) -> bool:
 def _cell(row: Mapping[str, Any] | None, *, own: bool = True) -> str:
     if row is None or row["of_best_dense"] is None:
         return ""
-    second = f" ({row['of_own_dense']:.2f})" if own else ""
-    return f"{row['of_best_dense']:.2f}{second}"
+    second = f" ({1 / row['of_own_dense']:.1f})" if own else ""
+    return f"{1 / row['of_best_dense']:.1f}{second}"
 
 
 def time_against_flops(lines: Iterable[Mapping[str, Any]]) -> Any:
