@@ -3,8 +3,10 @@
     python benchmarks/training.py [--batch 256] [--rounds 7] [--threads 2] [--write]
 
 Dense and gated steps alternate; the ratio of the medians of processor time is printed, which other work on the machine
-disturbs less than the clock's. The gated step includes recording, the cost model, the
-controller and the cost loss. Bar: at most 1.25 for both. --write adds the figures to results/training.jsonl.
+disturbs less than the clock's. Two threads on a busy machine are no measurement: they wait for each other in a loop,
+which counts as processor time (evaluation 2.05 there, 1.09 alone); give --threads 1. The gated step includes recording,
+the cost model, the controller and the cost loss. Bar: at most 1.25 for both. --write adds the
+figures to results/training.jsonl.
 """
 
 import argparse

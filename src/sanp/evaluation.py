@@ -14,7 +14,7 @@ from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating, unwrapped
 from sanp.core.outputs import logits_of
 from sanp.gating.accounting import Accounted, Accounting, FixedCost
-from sanp.gating.cost import CostModel, Decisions, dense_flops
+from sanp.gating.cost import CostModel, Decisions, dense_flops, total
 from sanp.gating.count import ungated_cost
 from sanp.gating.flops import human
 from sanp.spm.recording import record
@@ -209,9 +209,10 @@ class _Tally:
         exact = {name: decision.double() for name, decision in decisions.items()}
         for name, opened in self.cost.open_outputs(exact).items():
             self.open[name] = self.open.get(name, 0) + _by_image(opened, images).sum(0)
-        for name, flops in self.cost.per_layer(exact).items():
+        each = self.cost.per_layer(exact)
+        for name, flops in each.items():
             self.layer_flops[name] = self.layer_flops.get(name, 0.0) + float(_by_image(flops, images).sum())
-        self.per_sample.append(_by_image(self.cost.per_sample(exact), images))
+        self.per_sample.append(_by_image(total(each), images))
         self.paper += float(_by_image(self.cost.paper_per_sample(exact), images).sum())
 
     def report(self, overhead: int) -> Report:

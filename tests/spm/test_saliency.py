@@ -1,7 +1,8 @@
+import pytest
 import torch
 from torch import Tensor
 
-from sanp.spm.saliency import PredictedSaliency, Standardize, StaticSaliency, descriptor
+from sanp.spm.saliency import AT_A_TIME, PredictedSaliency, Standardize, StaticSaliency, descriptor
 
 
 def predictor(bias: float | None = None, start: float = 1.0) -> PredictedSaliency:
@@ -72,3 +73,20 @@ def test_static_saliencies_are_the_same_for_every_image() -> None:
     assert torch.equal(s, s[:1].expand(4, -1))
     s.sum().backward()
     assert static.vector.grad is not None and static.vector.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("shape", [(37, 64, 30, 30), (5, 3, 300, 301), (200, 192, 8, 8)])
+def test_descriptors_of_a_few_images_at_a_time_are_those_of_all_at_once(
+    shape: tuple[int, ...], layout: torch.memory_format
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator).to(torch.bfloat16).contiguous(memory_format=layout)
+    assert x.numel() > AT_A_TIME
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = descriptor(x)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found, x.float().sum((2, 3)) / (shape[2] * shape[3]))

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from sanp.gating.cost import CostModel, Decisions, dense_flops
+from sanp.gating.cost import CostModel, Decisions, dense_flops, total
 from sanp.tracing.topology import Layer
 
 
@@ -79,7 +79,7 @@ class OfDense:
 
     def per_sample(self, decisions: Decisions) -> Tensor:
         """FLOPs of each sample (N or 1,)."""
-        return torch.stack(torch.broadcast_tensors(*self.per_layer(decisions).values())).sum(0)
+        return total(self.per_layer(decisions))
 
     def paper_per_sample(self, decisions: Decisions) -> Tensor:
         """The same as :meth:`per_sample`: the two counts differ only where gates prune channels."""

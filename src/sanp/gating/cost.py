@@ -59,8 +59,7 @@ class CostModel:
 
     def per_sample(self, decisions: Decisions) -> Tensor:
         """FLOPs of each sample (N,), from the live inputs and the live outputs of each layer."""
-        costs = self.per_layer(decisions)
-        return torch.stack(torch.broadcast_tensors(*costs.values())).sum(0)
+        return total(self.per_layer(decisions))
 
     def per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
         """FLOPs of each convolution for each sample (N or 1,)."""
@@ -160,6 +159,11 @@ class _Sides:
         """FLOPs of each layer for each sample (N or 1,)."""
         sides = self.live(decisions)
         return {layer.name: _layer_flops(layer, *sides[layer.name]) for layer in self._layers}
+
+
+def total(costs: Mapping[str, Tensor]) -> Tensor:
+    """The sum over the layers (N or 1,) of what each costs each sample, by layer name."""
+    return torch.stack(torch.broadcast_tensors(*costs.values())).sum(0)
 
 
 def dense_flops(layer: Layer) -> int:

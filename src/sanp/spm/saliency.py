@@ -13,6 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+AT_A_TIME = 2**19
+"""values of a feature map that are summed at a time; as float32 they fit into a core's own cache"""
+
 
 def descriptor(x: Tensor) -> Tensor:
     """The mean of each channel of ``x`` over all its positions (N, C_in), computed in float32 or better."""
@@ -24,7 +27,22 @@ def descriptor(x: Tensor) -> Tensor:
         mean: Tensor = _Mean.apply(x, dtype)  # type: ignore[no-untyped-call]
         return mean
     # The gradient of a sum is one number for each channel, expanded without a copy; that of a mean is a whole map.
-    return x.sum(tuple(range(2, x.dim())), dtype=dtype) / math.prod(x.shape[2:])  # (N, C_in)
+    return _sums(x, dtype) / math.prod(x.shape[2:])  # (N, C_in)
+
+
+def _sums(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sum of each channel of ``x`` over all its positions (N, C_in).
+
+    PyTorch sums a map of lower precision by a whole copy of it in ``dtype``, whose memory it gets from the system anew
+    every time. Without gradients, one thread therefore does it for a few images at a time; each has the same sum.
+    Several threads would wait for each other after every part.
+    """
+    positions = tuple(range(2, x.dim()))
+    whole = dtype == x.dtype or x.requires_grad or x.numel() <= AT_A_TIME
+    if whole or torch.get_num_threads() > 1 or x.device.type != "cpu" or torch.compiler.is_compiling():
+        return x.sum(positions, dtype=dtype)
+    images = max(1, AT_A_TIME // math.prod(x.shape[1:]))
+    return torch.cat([part.sum(positions, dtype=dtype) for part in x.split(images)])
 
 
 class _Mean(torch.autograd.Function):
