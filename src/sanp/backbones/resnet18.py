@@ -1,4 +1,4 @@
-"""ResNet-18 for CIFAR: a 3x3 stem, 2-2-2-2 basic blocks, 555.4 M multiply-adds.
+"""ResNet-18: 2-2-2-2 basic blocks after a stem for small images, 555.4 M multiply-adds at 32x32, or for large ones.
 
 The paper says 501 M for it: docs/deviations.md.
 """
@@ -6,8 +6,19 @@ The paper says 501 M for it: docs/deviations.md.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sanp.backbones.stem import Stem, stem_for
+
 WIDTHS = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2
+
+
+def stem_layers(stem: Stem) -> nn.Sequential:
+    """A 3x3 convolution, or for large images one of 7x7 with stride 2 and a max-pool; batch norm and ReLU after it."""
+    if stem == "small":
+        conv = nn.Conv2d(3, WIDTHS[0], 3, padding=1, bias=False)
+        return nn.Sequential(conv, nn.BatchNorm2d(WIDTHS[0]), nn.ReLU())
+    conv = nn.Conv2d(3, WIDTHS[0], 7, 2, 3, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(WIDTHS[0]), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
 
 
 class BasicBlock(nn.Module):
@@ -34,11 +45,13 @@ class ResNet18(nn.Module):
     """Stem, four stages of two basic blocks, global average, one linear layer."""
 
     smallest_image = 32
+    stem_for = staticmethod(stem_for)
 
-    def __init__(self, num_classes: int = 10) -> None:
+    def __init__(self, num_classes: int = 10, *, stem: Stem = "small") -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, WIDTHS[0], 3, padding=1, bias=False)
-        self.bn = nn.BatchNorm2d(WIDTHS[0])
+        first = stem_layers(stem)
+        self.conv, self.bn = first[0], first[1]
+        self.pool = first[3] if stem == "large" else nn.Identity()
         blocks: list[nn.Module] = []
         channels = WIDTHS[0]
         for stage, width in enumerate(WIDTHS):
@@ -50,6 +63,6 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (N, 3, H, W) -> (N, num_classes)
         """Logits; any input of 32x32 or more."""
-        features = self.blocks(F.relu(self.bn(self.conv(x))))
+        features = self.blocks(self.pool(F.relu(self.bn(self.conv(x)))))
         y: Tensor = self.classifier(features.mean((2, 3)))
         return y

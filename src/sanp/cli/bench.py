@@ -10,24 +10,29 @@ from rich.console import Console
 from rich.table import Column, Table
 from torch import Tensor, nn
 
-from sanp.backbones import build
 from sanp.cli.console import make_console, plain
-from sanp.cli.factory import build_network, read_input
+from sanp.cli.target import FORMS, WeightsOption, build_target, read_input, with_network
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
 from sanp.engine.bench.bench import Bench, BenchConfig, random_images
 from sanp.engine.bench.bench import bench as measure
 from sanp.engine.bench.tables import time_against_flops, write_figure
+from sanp.experiments.own_network import build_named
 from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
 from sanp.gating.gating import gate
+from sanp.gating.network import GatedNetwork
 
 IMAGES = 128
 """images that the thresholds of each cost are set on"""
 
 
+@with_network
 def bench(
-    target: Annotated[str, typer.Argument(help="Folder of a finished run, or module:factory.")],
-    input: Annotated[str, typer.Option(help="Shape of an input of module:factory, as 1,3,224,224.")] = "1,3,224,224",
+    target: Annotated[str, typer.Argument(help=f"Folder of a finished run, {FORMS}, or a backbone.")],
+    input: Annotated[
+        str, typer.Option(help="Shape of an input of a network that is no run, as 1,3,224,224.")
+    ] = "1,3,224,224",
+    weights: WeightsOption = None,
     batch: Annotated[int, typer.Option(help="Images in each call.")] = 1,
     pruned: Annotated[str, typer.Option(help="Shares of the FLOPs to prune, separated by commas.")] = "0.34,0.5,0.67",
     threads: Annotated[int, typer.Option(help="Threads of every runtime.")] = 1,
@@ -45,10 +50,8 @@ def bench(
     run = Path(target)
     if run.is_dir():
         found = measure(run.resolve().name, *_of_run(run), config)
-    elif ":" in target:
-        found = measure(target, *_of_factory(target, input), config)
     else:
-        raise SanpError(f"{target} is neither the folder of a run nor module:factory: give one of them")
+        found = measure(target, *_of_name(target, input, weights), config)
     path = figure or (run if run.is_dir() else Path()) / "bench.html"
     write_figure(time_against_flops([found.as_dict()]), path)
     console = make_console(stderr=as_json)
@@ -72,15 +75,17 @@ def _of_run(run: Path) -> tuple[nn.Module, nn.Module, Tensor]:
     recipe = read_run(run)
     dataset = load_data(recipe)
     images, _ = next(iter(evaluation_batches(dataset, IMAGES)))
-    dense = build(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
+    dense = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
     return dense.eval(), load_run(run, dataset).eval(), images
 
 
-def _of_factory(target: str, shape: str) -> tuple[nn.Module, nn.Module, Tensor]:
-    """A network of one's own, the same one gated, and random images."""
+def _of_name(target: str, shape: str, weights: Path | None) -> tuple[nn.Module, nn.Module, Tensor]:
+    """A network of one's own, the same one gated, and random images; ``weights`` may be those of the gated one."""
     sizes = tuple(read_input(shape).shape[1:])
     images = random_images(sizes, IMAGES if sizes[-1] <= 64 else IMAGES // 8)
-    net = build_network(target).eval()
+    net = build_target(target, weights, images).eval()
+    if isinstance(net, GatedNetwork):
+        return build_target(target, None, images).eval(), net, images
     return net, gate(net, images[:1]).eval(), images
 
 

@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from sanp.cli.console import console, plain_lines
+from sanp.cli.target import with_network
 from sanp.evaluation import evaluate, report_text
 from sanp.experiments.recipe import make_recipe
 from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
 from sanp.experiments.shipped import run_named
 
 
+@with_network
 def evaluate_run(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
     data: Annotated[str | None, typer.Option(help="Data set to evaluate on (default: the run's own).")] = None,

@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from sanp.cli.console import make_console
+from sanp.cli.target import with_network
 from sanp.core.checks import require
 
 
+@with_network
 def explore(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 for any free one.")] = 8050,

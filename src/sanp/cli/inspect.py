@@ -1,40 +1,46 @@
 """`sanp inspect`: what gating a network of one's own would do, as a table."""
 
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from torch import nn
 
 from sanp.cli.console import make_console, plain_lines
-from sanp.cli.factory import build_network, read_input
+from sanp.cli.target import FORMS, WeightsOption, build_target, read_input, with_network
+from sanp.experiments.inputs import read_inputs
+from sanp.experiments.run_folder import load_run
 from sanp.gating.describe import table
 from sanp.gating.flops import human
 from sanp.gating.gating import gate
+from sanp.gating.network import GatedNetwork
 
 
+@with_network
 def inspect(
-    target: Annotated[str, typer.Argument(help="module:factory, where the factory builds the network.")],
+    target: Annotated[str, typer.Argument(help=f"{FORMS}, a backbone, or the folder of a run.")],
     input: Annotated[
         str, typer.Option(help="Shape of the input, as 1,3,224,224; of several, with semicolons.")
     ] = "1,3,224,224",
+    weights: WeightsOption = None,
     skip: Annotated[list[str] | None, typer.Option(help="Modules to leave dense: names or patterns.")] = None,
     shortcuts: Annotated[bool, typer.Option(help="Gate 1x1 shortcut convolutions too.")] = True,
 ) -> None:
     """Show every convolution of a network, its gate and what feeds it."""
     console = make_console()
-    text = inspect_network(target, input, skip=skip or (), shortcuts=shortcuts, width=console.width)
+    if Path(target).is_dir():
+        run = Path(target)
+        text = described(load_run(run, read_inputs(run)), console.width)
+    else:
+        example = tuple(read_input(part) for part in input.split(";"))
+        net = build_target(target, weights, example[0])
+        gated = net if isinstance(net, GatedNetwork) else gate(net, example, skip=skip or (), shortcuts=shortcuts)
+        text = described(gated, console.width)
     console.print(plain_lines(text), soft_wrap=True)
 
 
-def inspect_network(
-    target: str, shape: str, *, skip: Sequence[str] = (), shortcuts: bool = True, width: int = 120
-) -> str:
-    """Gates the network that ``module:factory`` builds and gives its table.
-
-    ``shape`` is the input's, sizes with commas; several inputs are separated by semicolons. ``skip`` and ``shortcuts``
-    are those of :func:`sanp.gate`, ``width`` that of the table.
-    """
-    net = build_network(target)
-    example = tuple(read_input(part) for part in shape.split(";"))
-    gated = gate(net, example, skip=skip, shortcuts=shortcuts)
-    return f"{table(gated, width)}\nthe SPMs add {human(gated.overhead_flops)} FLOPs"
+def described(network: nn.Module, width: int = 120) -> str:
+    """The table of a gated network, at most ``width`` wide, and what its SPMs add; of any other network its repr."""
+    if not isinstance(network, GatedNetwork):
+        return repr(network)
+    return f"{table(network, width)}\nthe SPMs add {human(network.overhead_flops)} FLOPs"

@@ -7,13 +7,20 @@ import torch
 import typer
 
 from sanp.cli.console import make_console, plain
-from sanp.experiments.run_folder import load_data, load_run, read_run
+from sanp.cli.target import FORMS, WeightsOption, build_target, read_input, with_network
+from sanp.experiments.inputs import read_inputs
+from sanp.experiments.run_folder import load_run
 from sanp.experiments.shipped import run_named
 
 
+@with_network
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
+    target: Annotated[str, typer.Argument(help=f"Folder of a finished run, name of a pretrained network, or {FORMS}.")],
     file: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    input: Annotated[
+        str, typer.Option(help="Shape of an input of a network that is no run, as 1,3,224,224.")
+    ] = "1,3,224,224",
+    weights: WeightsOption = None,
     masked: Annotated[
         bool, typer.Option("--masked", help="Compute pruned channels and zero them, for runtimes that cannot skip.")
     ] = False,
@@ -22,8 +29,13 @@ def export(
     # Imported here, since no other command needs ONNX.
     from sanp.engine.onnx.exporting import export as write
 
-    run = run_named(run)
-    dataset = load_data(read_run(run))
-    example = torch.zeros(1, dataset.channels, dataset.image_size, dataset.image_size)
-    write(load_run(run, dataset), file, example, dynamic=not masked)
+    run = run_named(Path(target))
+    if run.is_dir():
+        inputs = read_inputs(run)
+        example = torch.zeros(1, len(inputs.mean), inputs.image_size, inputs.image_size)
+        network = load_run(run, inputs)
+    else:
+        example = read_input(input)
+        network = build_target(target, weights, example)
+    write(network.eval(), file, example, dynamic=not masked)
     make_console().print(f"{plain(file)}: {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)

@@ -9,10 +9,12 @@ import typer
 from rich.table import Column, Table
 
 from sanp.cli.console import make_console, plain
+from sanp.cli.target import with_network
 from sanp.experiments.shipped import run_named
 from sanp.gating.flops import human
 
 
+@with_network
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
     images: Annotated[list[Path], typer.Argument(help="PNG, JPEG or WebP files.")],

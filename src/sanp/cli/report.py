@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from sanp.cli.console import make_console, plain
+from sanp.cli.target import with_network
 from sanp.core.checks import require
 from sanp.core.files import own_folder
 from sanp.experiments.shipped import run_named
 
 
+@with_network
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or names of pretrained networks.")],
     out: Annotated[

@@ -9,8 +9,10 @@ import typer
 from sanp.cli.console import console, plain
 from sanp.cli.display import before_and_after, live_progress
 from sanp.cli.recipe_options import HelpAll, with_recipe_options
+from sanp.cli.target import FORMS
 from sanp.core import distributed
 from sanp.core.errors import SanpError
+from sanp.experiments.own_network import given_network
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
 from sanp.experiments.run import Finished, resumed
 from sanp.experiments.run import train as train_run
@@ -20,6 +22,7 @@ from sanp.experiments.run_folder import read_run
 @with_recipe_options
 def train(
     *,
+    network: Annotated[str | None, typer.Option(help=f"A network of your own instead of a backbone: {FORMS}.")] = None,
     epochs: Annotated[
         str | None, typer.Option(help="Epochs of the stages: 20,1,12 for pretrain, warm-up and joint, or N for N,1,N.")
     ] = None,
@@ -36,15 +39,19 @@ def train(
         threads = settings.pop("threads", None)
         if settings or epochs is not None or out is not None or recipe is not None:
             raise SanpError(
-                f"--resume goes on with the settings of {resume} and takes no other option but --threads: to change "
+                f"--resume goes on with the settings of {resume} and takes only --threads and --network: to change "
                 f"one, edit {resume / 'config.toml'}"
             )
-        _go_on(resume, threads)
+        with given_network(network):
+            _go_on(resume, threads)
         return
+    if network is not None:
+        settings = {**settings, "backbone": network}
     given = merge(read_recipe(recipe) if recipe is not None else {}, settings)
     if epochs is not None:
         given = merge(given, {"fit": read_epochs(epochs)})
-    _start(make_recipe(given, str(recipe) if recipe is not None else "the command line"), out)
+    with given_network(settings.get("backbone")):
+        _start(make_recipe(given, str(recipe) if recipe is not None else "the command line"), out)
 
 
 def read_epochs(text: str) -> dict[str, int]:
@@ -72,14 +79,15 @@ def said_of_held_out(recipe: Recipe) -> str:
 
 def _start(recipe: Recipe, out: Path | None) -> None:
     """Trains a recipe in the folder ``out``, or in a new one."""
-    name = f"{recipe.backbone}-{recipe.data.partition(':')[0]}-{datetime.now():%Y%m%d-%H%M%S}"
+    network = recipe.backbone.replace(":", ".").replace("/", ".")
+    name = f"{network}-{recipe.data.partition(':')[0]}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = out or Path("runs") / distributed.texts(name)[0]  # the clocks of several processes differ
     what = f"{recipe.method} on {recipe.backbone}, {recipe.data}, budget {recipe.budget}: run folder {folder}"
     console.print(plain(what))
     if recipe.validate is not None:
         console.print(plain(said_of_held_out(recipe)), soft_wrap=True)
     with live_progress(console, recipe) as live:
-        finished = train_run(recipe, folder, watch=live)
+        finished = train_run(recipe, folder, watch=live, tell=_tell)
     _show(finished, recipe.budget)
 
 
@@ -87,8 +95,12 @@ def _go_on(folder: Path, threads: int | None) -> None:
     """Goes on with an interrupted run, with this many threads or as many as it had."""
     recipe = read_run(folder)
     with live_progress(console, recipe) as live:
-        finished = resumed(folder, watch=live, threads=threads)
+        finished = resumed(folder, watch=live, tell=_tell, threads=threads)
     _show(finished, recipe.budget)
+
+
+def _tell(line: str) -> None:
+    console.print(plain(line), soft_wrap=True)
 
 
 def _show(finished: Finished, budget: str) -> None:

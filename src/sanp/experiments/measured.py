@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 
 from sanp import data
-from sanp.backbones import build
 from sanp.checkpoint import load
 from sanp.evaluation import Report, evaluate
+from sanp.experiments.own_network import build_named
 from sanp.experiments.run_folder import DENSE, FORMAT, evaluation_batches
 
 
@@ -47,7 +47,7 @@ def finally_measured(pruned: nn.Module, dense: Report, dataset: data.Dataset, ba
     held_out = {"images": images, "dense_accuracy": dense.accuracy, "accuracy": found.accuracy, "kept": found.kept}
     if dataset.test is dataset.held_out:
         return Measured(dense, found, held_out)
-    fresh = build(backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
+    fresh = build_named(backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
     before = load(folder / DENSE, fresh)
     test = evaluation_batches(dataset)
     return Measured(evaluate(before, test, progress=False), evaluate(pruned, test, progress=False), held_out)

@@ -11,6 +11,7 @@ from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError, shown, unknown_name
 from sanp.core.files import read_text
 from sanp.data.held_out import check_amount
+from sanp.experiments.own_network import is_own
 from sanp.experiments.settings import OWN_SECTION, build, kinds, to_toml
 from sanp.gating.amount import parse_budget
 from sanp.methods import METHODS, Method, config_of, method_named
@@ -30,7 +31,9 @@ class Recipe:
     data: str = "digits"
     """data set: digits, cifar10, cifar100 or imagefolder:PATH"""
     backbone: str = "m_cifarnet"
-    """network: m_cifarnet, vgg19 or resnet18"""
+    """network: m_cifarnet, vgg19, resnet18, resnet50 or mobilenet_v2; one of your own by --network"""
+    weights: str | None = None
+    """safetensors file of weights to start from, taken wherever name and shape fit"""
     method: str = "sanp"
     """name of the pruning method; dense prunes nothing"""
     budget: str = "35%"
@@ -71,7 +74,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.backbone not in BACKBONES:
+        if self.backbone not in BACKBONES and not is_own(self.backbone):
             raise unknown_name("backbone", self.backbone, BACKBONES)
         if self.method not in METHODS:
             raise unknown_name("method", self.method, METHODS)

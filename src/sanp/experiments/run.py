@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from sanp import data
-from sanp.backbones import build
 from sanp.checkpoint import load, save
 from sanp.core import distributed
 from sanp.core.distributed import by_first
@@ -28,6 +27,7 @@ from sanp.core.files import locked, own_folder, write_text
 from sanp.evaluation import Report
 from sanp.experiments.measured import Measured, finally_measured, measure
 from sanp.experiments.metrics import ProgressLog
+from sanp.experiments.own_network import build_named
 from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import (
     CONFIG,
@@ -40,6 +40,7 @@ from sanp.experiments.run_folder import (
 )
 from sanp.experiments.shipped import weights_named
 from sanp.experiments.state import Interrupted, Position, Saved
+from sanp.experiments.weights_file import take_weights
 from sanp.gating.gating import planned_cost
 from sanp.spm.module import SPMConfig, build_spm
 from sanp.training.fitting import pretrain_stage
@@ -50,6 +51,8 @@ from sanp.training.task import Task, set_dropout
 
 Watch = Callable[[Progress], None]
 """Is called after every training step."""
+Tell = Callable[[str], None]
+"""Is called with a line for the user."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,19 @@ class Finished:
     pruned: Report
 
 
-def train(recipe: Recipe, folder: Path, *, watch: Watch | None = None, resume: bool = False) -> Finished:
+def train(
+    recipe: Recipe, folder: Path, *, watch: Watch | None = None, tell: Tell = lambda line: None, resume: bool = False
+) -> Finished:
     """Carries out a recipe in ``folder``: pretrains or loads the network, prunes it, evaluates it, writes all files.
 
-    ``watch`` is called after every step. ``resume`` goes on with the run that is in the folder. If torchrun started
-    several processes, each must call this; process 0 writes.
+    ``watch`` is called after every step, ``tell`` with each line that the user should read. ``resume`` goes on with the
+    run that is in the folder. If torchrun started several processes, each must call this; process 0 writes.
     """
     with ExitStack() as held, distributed.explained(f"go on with sanp train --resume {folder}"):
         by_first(lambda: prepare(recipe, folder, resume))
         by_first(lambda: held.enter_context(locked(folder)))
         _check_sight(folder)
-        return _Run(recipe, folder, watch).carry_out()
+        return _Run(recipe, folder, watch, tell).carry_out()
 
 
 def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
@@ -100,7 +105,7 @@ def _check_sight(folder: Path) -> None:
 class _Run:
     """One run in progress."""
 
-    def __init__(self, recipe: Recipe, folder: Path, watch: Watch | None) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, watch: Watch | None, tell: Tell) -> None:
         self.recipe, self.folder, self.watch = recipe, folder, watch
         keep_freed_memory()
         if recipe.threads is not None:
@@ -108,7 +113,9 @@ class _Run:
         torch.manual_seed(recipe.seed)
         with distributed.first_on_its_machine_first():
             self.data = load_data(recipe)
-        self.net = build(recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
+        self.net = build_named(recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
+        if recipe.weights is not None:
+            tell(f"{recipe.weights}: {take_weights(self.net, Path(recipe.weights))}")
         if recipe.pretrained is not None:
             self.net = load(weights_named(recipe.pretrained), self.net)
         set_dropout(self.net, recipe.fit.dropout)
@@ -219,15 +226,18 @@ class _Run:
         return measure(copy.deepcopy(net), self.data)
 
 
-def resumed(folder: Path, *, watch: Watch | None = None, threads: int | None = None) -> Finished:
+def resumed(
+    folder: Path, *, watch: Watch | None = None, tell: Tell = lambda line: None, threads: int | None = None
+) -> Finished:
     """Resumes the interrupted run in ``folder`` and runs it to its end.
 
-    ``watch`` is called after every step; ``threads`` replaces the number of threads in the recipe.
+    ``watch`` is called after every step, ``tell`` with each line that the user should read; ``threads`` replaces the
+    number of threads in the recipe.
     """
     recipe = read_run(folder)
     if is_finished(folder):
         raise SanpError(f"{folder} is finished: evaluate it with sanp eval {folder}")
-    return train(replace(recipe, threads=threads or recipe.threads), folder, watch=watch, resume=True)
+    return train(replace(recipe, threads=threads or recipe.threads), folder, watch=watch, tell=tell, resume=True)
 
 
 def _draw_once(net: nn.Module, task: Task) -> None:

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 from torch import nn
 
 from sanp import data
-from sanp.backbones import build
 from sanp.checkpoint import load
 from sanp.core.errors import SanpError
 from sanp.core.files import read_text, write_text
 from sanp.core.limits import LARGEST_COUNT
 from sanp.data.dataset import first_after_shuffle
+from sanp.experiments.own_network import build_named
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
 from sanp.spm.module import BEFORE
 
@@ -60,7 +60,7 @@ def load_run(folder: Path, dataset: Shape) -> nn.Module:
     recipe = read_run(folder)
     if not is_finished(folder):
         raise SanpError(f"{folder} is not finished (no {MODEL}): go on with sanp train --resume {folder}")
-    fresh = build(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
+    fresh = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
     return load(folder / MODEL, fresh)
 
 

@@ -1,0 +1,96 @@
+"""What a command works on: a run folder, the name of a shipped network, or a network of one's own."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor, nn
+
+from sanp.backbones import BACKBONES
+from sanp.checkpoint import KEY, load
+from sanp.core.errors import SanpError
+from sanp.core.files import check_tensor_file
+from sanp.experiments.own_network import build_own, given_network, is_own
+from sanp.experiments.shipped import names, pretrained
+from sanp.experiments.weights_file import take_weights
+
+FORMS = "module:factory, timm:NAME, torchvision:NAME or transformers:NAME"
+
+NetworkOption = Annotated[
+    str | None,
+    typer.Option("--network", help=f"The network of a run that was trained with --network: {FORMS}."),
+]
+
+
+def with_network(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the option --network: inside the command, that name may be imported."""
+    option = inspect.Parameter("network", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=NetworkOption)
+
+    def filled(*, network: str | None, **given: Any) -> None:
+        with given_network(network):
+            command(**given)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    own_by_name = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+    filled.__signature__ = inspect.Signature([*own_by_name, option])  # type: ignore[attr-defined]
+    filled.__doc__, filled.__name__ = command.__doc__, command.__name__
+    return filled
+
+
+WeightsOption = Annotated[
+    Path | None, typer.Option("--weights", help="Weights of a network of your own: a .safetensors file.")
+]
+
+
+def build_target(target: str, weights: Path | None, example: Tensor) -> nn.Module:
+    """The network that a user named: one of their own, a backbone for images as ``example``, or a shipped one.
+
+    ``weights`` fills it: any safetensors file, or one that sanp.save wrote of a pruned network, which is then pruned.
+    """
+    if is_own(target):
+        net = build_own(target)
+    elif target in BACKBONES:
+        net = BACKBONES[target](**_for_size(target, example))
+    elif target in names():
+        net = pretrained(target)
+    else:
+        known = ", ".join((*BACKBONES, *names()))
+        raise SanpError(f"{target} is no run folder and no network: give a folder, {FORMS}, or one of {known}")
+    if weights is None:
+        return net
+    if _is_pruned(weights):
+        return load(weights, net)
+    take_weights(net, weights)
+    return net
+
+
+def _for_size(name: str, example: Tensor) -> dict[str, object]:
+    """The settings of a backbone that depend on the size of the images."""
+    stems = hasattr(BACKBONES[name], "stem_for")
+    return {"stem": BACKBONES[name].stem_for(example.shape[-1])} if stems else {}  # type: ignore[attr-defined]
+
+
+def _is_pruned(path: Path) -> bool:
+    """Whether sanp.save wrote this file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        check_tensor_file(path)
+        with safe_open(path, framework="pt") as file:
+            return KEY in (file.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as error:
+        raise SanpError(f"{path} cannot be read as a safetensors file ({error}): give another") from error
+
+
+def read_input(shape: str) -> Tensor:
+    """A random input of a shape that is written as sizes with commas."""
+    sizes = shape.split(",")
+    if not all(size.strip().isdecimal() and len(size) < 10 and int(size) > 0 for size in sizes):
+        raise SanpError(f"input {shape!r} cannot be read: give sizes with commas, as 1,3,224,224")
+    try:
+        return torch.randn([int(size) for size in sizes])
+    except RuntimeError as error:
+        raise SanpError(f"input {shape} does not fit in memory: give a smaller one") from error
