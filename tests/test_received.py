@@ -19,6 +19,7 @@ from sanp.checkpoint import KEY
 from sanp.data.decode import decode
 from sanp.data.digits import read_digits
 from sanp.engine import tuning_cache
+from sanp.engine.timing import Timing
 from sanp.experiments import table
 from sanp.experiments.inputs import Inputs, read_inputs
 from sanp.experiments.metrics import ProgressLog, read_metrics
@@ -82,7 +83,7 @@ def test_a_tuning_file_that_is_a_pipe_is_as_none(tmp_path: Path, monkeypatch: py
     os.mkfifo(path)
     with within(5):
         assert tuning_cache.read(library) == {}
-        tuning_cache.add(library, {"a": 1})
+        tuning_cache.add(library, {"a": Timing({0: 1.0, 1: 2.0}, 0.0, 2)})
 
 
 def test_the_home_folder_in_sanp_tuning_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

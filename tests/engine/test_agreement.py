@@ -1,9 +1,12 @@
 """Only a decision on the edge of its threshold may differ between a network and its compiled form."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from sanp.engine.agreement import agree, near_ties
+import sanp
+from sanp.core.errors import SlowWarning
+from sanp.engine.agreement import NOTHING_TO_COMPARE, agree, disagreement, near_ties, varied_batch
 from sanp.spm.binarize import SemanticHashing, TopK
 from sanp.spm.module import SPM
 
@@ -48,3 +51,42 @@ def test_one_sample_that_differs_without_a_tie_is_a_difference() -> None:
     assert not agree([given], [expected], [third.roll(1)], 4)
     assert agree([given], [expected], [none, third], 4)
     assert not agree([given[:, :2]], [expected], [third], 4)
+
+
+class Overflows(nn.Module):
+    """A convolution whose result overflows for large images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x) * 1e30 * 1e5
+
+
+def test_finite_samples_are_compared_though_another_is_not_finite() -> None:
+    gated = sanp.gate(Overflows(), torch.zeros(1, 3, 8, 8)).eval()
+    small, large = 1e-9 * torch.randn(2, 3, 8, 8), 1e9 * torch.ones(1, 3, 8, 8)
+    fast = sanp.compile(gated, small)
+    batch = torch.cat([small, large])
+    assert not bool(gated(batch)[2].isfinite().all())
+    assert disagreement(fast, gated, batch) is None
+    assert disagreement(fast, gated, large) == NOTHING_TO_COMPARE
+    with torch.no_grad():
+        gated.layers["conv"].conv.bias += 1e-3
+    assert disagreement(fast, gated, batch) == "the native result differs from torch's"
+
+
+def test_an_engine_that_could_be_compared_with_nothing_is_not_given_out() -> None:
+    gated = sanp.gate(Overflows(), torch.zeros(1, 3, 8, 8)).eval()
+    with pytest.warns(SlowWarning, match="nothing can be compared"):
+        fast = sanp.compile(gated, 1e9 * torch.ones(1, 3, 8, 8))
+    assert fast.plan.instruction_set == "none"
+
+
+def test_a_varied_batch_begins_with_the_example_and_has_no_sample_twice() -> None:
+    example = torch.randn(2, 3, 4, 4)
+    batch = varied_batch(example, 5)
+    assert torch.equal(batch[:2], example)
+    assert len({sample.numpy().tobytes() for sample in batch}) == 5
+    assert torch.equal(varied_batch(example, 1), example[:1])

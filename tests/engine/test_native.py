@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
 from sanp.core.errors import SanpError
 from sanp.engine.library import NativeProgram, Unavailable, load
@@ -42,6 +44,22 @@ def small_program(channels: int = 2) -> NativeProgram:
 @pytest.mark.parametrize("part", range(4))
 def test_two_thousand_random_programs_agree_with_double_precision(part: int) -> None:
     assert wrong_cases(range(part * 500, part * 500 + 500)) == []
+
+
+@pytest.mark.parametrize("kernel, padding", [(14, 0), (13, 1), (15, 2), (17, 3), (14, 1), (27, 3), (3, 10), (5, 12)])
+def test_windows_of_any_width_are_what_torch_computes(isa: str, kernel: int, padding: int) -> None:
+    writer, image = ProgramWriter(), torch.randn(2, 3, 30, 31, generator=torch.Generator().manual_seed(0))
+    weight = torch.randn(4, 3, kernel, kernel, generator=torch.Generator().manual_seed(1))
+    window = Window(kernel=(kernel, kernel), padding=(padding, padding))
+    x = writer.input(3, 30, 31)
+    writer.output(writer.conv(x, weight.numpy(), np.zeros(4, np.float32), window))
+    size = window.out((30, 31))
+    writer.output(writer.pool(x, window, size, np.full(size, 1 / kernel**2, np.float32)))
+    (y, mean), _ = writer.build().run([image.numpy()], 1)
+    wanted = F.conv2d(image.double(), weight.double(), padding=padding).numpy()
+    assert np.abs(y - wanted).max() < 2e-5 * np.abs(wanted).max()
+    around = F.pad(image.double(), (padding,) * 4)
+    assert np.abs(mean - F.avg_pool2d(around, kernel, 1).numpy()).max() < 2e-5
 
 
 def test_a_program_that_differs_from_its_twin_is_told() -> None:

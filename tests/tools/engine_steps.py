@@ -141,7 +141,7 @@ def conv(case: Case) -> None:
     out = dice.choice([1, 2, 3, 4, 6, 7, 12, 13, 26, 40])
     groups = dice.choice([g for g in (1, 1, 1, 2, channels) if channels % g == 0])
     out = (out + groups - 1) // groups * groups
-    window = _window(case, (x.shape[2], x.shape[3]), 7)
+    window = _window(case, (x.shape[2], x.shape[3]), dice.choice([7, 7, 7, 16]))
     weight, bias = case.randn(out, channels // groups, *window.kernel), case.randn(out)
     weight /= np.float32(weight[0].size ** 0.5)
     gate, factor = (-1, torch.ones(len(x), out, dtype=torch.float64))
@@ -176,7 +176,8 @@ def conv(case: Case) -> None:
 def pool(case: Case) -> None:
     number, x, live = case.pick()
     size = (x.shape[2], x.shape[3])
-    kernel = tuple(case.dice.randint(1, min(4, n)) for n in size)
+    most = case.dice.choice([4, 4, 20])
+    kernel = tuple(case.dice.randint(1, min(most, n)) for n in size)
     window = Window(
         kernel=kernel,
         stride=tuple(case.dice.randint(1, 3) for _ in kernel),

@@ -8,6 +8,7 @@ import typer
 
 from sanp.cli.console import make_console, plain
 from sanp.cli.target import FORMS, WeightsOption, build_target, read_input, with_network
+from sanp.core.errors import SanpError
 from sanp.experiments.inputs import read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.experiments.shipped import run_named
@@ -24,18 +25,26 @@ def export(
     masked: Annotated[
         bool, typer.Option("--masked", help="Compute pruned channels and zero them, for runtimes that cannot skip.")
     ] = False,
+    skipping: Annotated[
+        bool, typer.Option("--skipping", help="Skip pruned channels, even where that takes longer.")
+    ] = False,
 ) -> None:
-    """Write a run's network as an ONNX file that skips pruned channels, checked in ONNX Runtime."""
+    """Write a run's network as an ONNX file, checked in ONNX Runtime; it skips pruned channels if that is faster."""
     # Imported here, since no other command needs ONNX.
     from sanp.engine.onnx.exporting import export as write
 
+    if masked and skipping:
+        raise SanpError("--masked and --skipping were given: a file has one of the two forms")
     run = run_named(Path(target))
     if run.is_dir():
         inputs = read_inputs(run)
-        example = torch.zeros(1, len(inputs.mean), inputs.image_size, inputs.image_size)
+        shape = (1, len(inputs.mean), inputs.image_size, inputs.image_size)
+        example = torch.randn(shape, generator=torch.Generator().manual_seed(0))  # as bright as a normalised image
         network = load_run(run, inputs)
     else:
         example = read_input(input)
         network = build_target(target, weights, example)
-    write(network.eval(), file, example, dynamic=not masked)
-    make_console().print(f"{plain(file)}: {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
+    written = write(network.eval(), file, example, dynamic=skipping if masked or skipping else "auto")
+    form = "skips pruned channels" if written.skips else "computes every channel"
+    said = f"{plain(file)}: {file.stat().st_size / 1e6:.1f} MB, {form} ({plain(written.why)})"
+    make_console().print(said, soft_wrap=True)

@@ -5,7 +5,7 @@ decisions, and then every sample must agree; its scores must agree with the netw
 decides by itself: there, samples with such a score are excused.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ TOLERANCE = 1e-4
 """the largest difference that counts as rounding, as a share of the largest output"""
 _TIE = 1e-4
 """how far from its threshold a score may be decided either way by rounding, as a share of the layer's largest score"""
+NOTHING_TO_COMPARE = "the network's own outputs are NaN or infinite, so that nothing can be compared"
 
 
 @contextmanager
@@ -50,16 +51,19 @@ def check_batches(example: Any) -> list[Any]:
 
     A compiled network that kept the size of the traced batch, or one of its samples, differs on one of them.
     """
+    return [varied_batch(example, size) for size in (3, 1, 5)]
 
-    def batch(size: int, tensor: Tensor) -> Tensor:
+
+def varied_batch(example: Any, size: int) -> Any:
+    """A batch of so many samples: those of the example, and variations of them where it has too few."""
+
+    def batch(tensor: Tensor) -> Tensor:
         samples = tensor.detach()[:size]
         more = [_varied(samples[place % len(samples)], place) for place in range(size - len(samples))]
-        return torch.cat([samples, torch.stack(more)]) if more else samples.clone()
+        chosen = torch.cat([samples, torch.stack(more)]) if more else samples.clone()
+        return chosen.contiguous()
 
-    return [
-        tree_map(lambda leaf: batch(size, leaf) if isinstance(leaf, Tensor) else leaf, example)  # noqa: B023
-        for size in (3, 1, 5)
-    ]
+    return tree_map(lambda leaf: batch(leaf) if isinstance(leaf, Tensor) else leaf, example)
 
 
 def _varied(sample: Tensor, number: int) -> Tensor:
@@ -82,29 +86,52 @@ def agree(given: Sequence[Any], expected: Sequence[Any], ties: Sequence[Tensor],
     return all(_same(a, b, excused) for a, b in zip(given, expected, strict=True))
 
 
-def disagreement(engine: "Engine", network: nn.Module, batch: Any) -> str | None:
+def disagreement(
+    engine: "Engine", network: nn.Module, batch: Any, known: tuple[list[Any], Mapping[str, Gates]] | None = None
+) -> str | None:
     """What a compiled network gets wrong on a batch, in words; None if all is right.
 
-    ``network`` is what it was compiled from, ``batch`` an example as :func:`sanp.compile` takes it.
+    It is :data:`NOTHING_TO_COMPARE` where the network's own output is not finite for any sample: torch computes such
+    samples. ``network`` is what it was compiled from, ``batch`` an example as :func:`sanp.compile` takes it. ``known``
+    is what the network gives for the batch, the leaves of its output and the gates, where that is known.
     """
-    with torch.no_grad(), record(network) as gates:
-        expected = tree_leaves(call_with(network, batch))
+    expected, gates = known if known is not None else _of(network, batch)
+    broken = _not_finite(expected, len(tensors_in(batch)[0]))
+    samples, itself = len(broken), tree_leaves(call_with(engine, batch))
+    if bool(broken.all()):
+        return NOTHING_TO_COMPARE if agree(itself, expected, [], samples) else "samples that are not finite differ"
     given, scores = engine.run_forced(batch, decisions_of(gates))
-    nobody = torch.zeros(len(tensors_in(batch)[0]), dtype=torch.bool)
-    if not all(leaf.isfinite().all() for leaf in tensors_in(expected) if leaf.is_floating_point()):
-        return None if agree(tree_leaves(call_with(engine, batch)), expected, [], len(nobody)) else "not finite"
-    if not agree(given, expected, [], len(nobody)):
+    if not agree(given, expected, [broken], samples):
         return "the native result differs from torch's"
     spms = {module.name: module.spm for module in network.modules() if isinstance(module, GatedConv)}
-    turned = nobody
+    turned = broken
     for layer, score in scores.items():
         spm = spms[module_path(layer)]
         wanted = spm.score(gates[layer])
-        if float((score - wanted).abs().max()) > _TIE * max(float(wanted.abs().max()), 1e-30):
+        rows = ~broken if len(wanted) == samples else torch.ones(len(wanted), dtype=torch.bool)
+        scale = max(float(wanted[rows].abs().max()), 1e-30)
+        if not float((score - wanted)[rows].abs().max()) <= _TIE * scale:  # NaN is no agreement
             return f"the native scores of {layer} differ from torch's"
-        turned = turned | (spm.binarize.decide(score) != spm.binarize.decide(wanted)).any(1)
-    itself = tree_leaves(call_with(engine, batch))
-    return None if agree(itself, given, [turned], len(nobody)) else "the engine differs from itself"
+        other = (spm.binarize.decide(score) != spm.binarize.decide(wanted)).any(1)
+        turned = turned | (other if len(other) == samples else other.any())
+    if not agree(itself, expected, [~broken], samples):
+        return "samples that are not finite differ"
+    return None if agree(itself, given, [turned], samples) else "the engine differs from itself"
+
+
+def _of(network: nn.Module, batch: Any) -> tuple[list[Any], Mapping[str, Gates]]:
+    with torch.no_grad(), record(network) as gates:
+        return tree_leaves(call_with(network, batch)), gates
+
+
+def _not_finite(leaves: Sequence[Any], samples: int) -> Tensor:
+    """(N,): the samples with NaN or infinity in an output; all of them if an output has no row for each sample."""
+    broken = torch.zeros(samples, dtype=torch.bool)
+    for leaf in tensors_in(leaves):
+        if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
+            by_sample = leaf.dim() > 0 and len(leaf) == samples
+            broken |= ~leaf.isfinite().reshape(samples, -1).all(1) if by_sample else True
+    return broken
 
 
 def _same(given: Any, expected: Any, excused: Tensor) -> bool:

@@ -1,35 +1,37 @@
 """sanp.compile: makes a network's engine, and compares the two before it gives the engine out."""
 
 import functools
+import time
 import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten
 
 from sanp.core.checks import check_network
 from sanp.core.copying import copy_of
 from sanp.core.errors import SanpError, SlowWarning
-from sanp.core.modules import call_with, tensors_in, unwrapped
-from sanp.engine.agreement import check_batches, disagreement
+from sanp.core.modules import tensors_in, unwrapped
+from sanp.engine.agreement import NOTHING_TO_COMPARE, disagreement, varied_batch
 from sanp.engine.arguments import in_order
 from sanp.engine.compiled import Engine
 from sanp.engine.library import Unavailable, load
 from sanp.engine.lowering.batch_size import for_any_batch
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.node_flops import node_flops
-from sanp.engine.lowering.operators import Conv, Gate
+from sanp.engine.lowering.operators import Gate
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.segments import Segment, cut
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.plan import Plan, PlanRow
 from sanp.engine.plan_rows import native_row
+from sanp.engine.progress_bar import ProgressBar
 from sanp.engine.steps import NativeGate, NativeStep, TorchStep, TorchUnit
 from sanp.engine.tune import choose_usual, tune_program
 from sanp.spm.gated_conv import FollowingConv, GatedConv
-from sanp.spm.recording import call_name
+from sanp.spm.recording import call_name, record
 from sanp.tracing.graph import Node
 from sanp.tracing.tracer import trace_forward
 
@@ -37,6 +39,10 @@ _BATCH = 2
 """samples of the trace: with one, a reshape that mixes samples could not be told from one that does not"""
 _MUCH = 0.05
 """the share of the FLOPs that may run in torch without a word"""
+_SIZES, _SIZES_IF_SLOW = (3, 1, 5), (1,)
+"""sizes of the batches that are compared beside the traced one"""
+_SLOW = 0.5
+"""seconds of the traced forward after which fewer batches are compared"""
 _TUNED = 4
 """the most samples that algorithms are timed with"""
 
@@ -51,7 +57,8 @@ def compile(network: nn.Module, example_input: Any, *, threads: int = 1, tune: b
     ``tune=False`` takes the algorithm that is usually the fastest for each convolution, without timing any.
 
     What the native part does not know runs in torch; ``plan`` of the engine says what runs where and why, and a warning
-    is given where that is more than a twentieth of the FLOPs. Later changes of ``network`` do not reach the engine.
+    is given where that is more than a twentieth of the FLOPs. Where compiling takes more than two seconds, the terminal
+    shows a progress bar. Later changes of ``network`` do not reach the engine.
     """
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= 1024:
         raise SanpError(f"threads={threads!r} was given: wanted is a number from 1 to 1024")
@@ -59,16 +66,17 @@ def compile(network: nn.Module, example_input: Any, *, threads: int = 1, tune: b
     _check_network(network)
     reference = copy_of(network).eval().requires_grad_(False)
     reference.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    builder = _Builder(reference, in_order(reference, example_input), threads, tune)
-    try:
-        load()
-    except Unavailable as reason:
-        _warn_once(str(reason))
-        return builder.in_torch(f"no native library: {reason}")
-    try:
-        engine = builder.build()
-    except Unsupported as reason:
-        engine = builder.in_torch(str(reason))
+    with ProgressBar() as bar:
+        builder = _Builder(reference, in_order(reference, example_input), threads, tune, bar)
+        try:
+            load()
+        except Unavailable as reason:
+            _warn_once(str(reason))
+            return builder.in_torch(f"no native library: {reason}")
+        try:
+            engine = builder.build()
+        except Unsupported as reason:
+            engine = builder.in_torch(str(reason))
     _warn_of_torch(engine.plan)
     return engine
 
@@ -97,23 +105,11 @@ def _check_network(network: nn.Module) -> None:
         )
 
 
-def _repeated(example: Any, times: int) -> Any:
-    """The example with its first sample so many times."""
-
-    def repeated(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        samples = leaf.detach()[:1].expand(times, *leaf.shape[1:])
-        return samples.clone(memory_format=torch.contiguous_format)
-
-    return tree_map(repeated, example)
-
-
 class _Builder:
     """Makes the engine of one traced network."""
 
-    def __init__(self, reference: nn.Module, example: Any, threads: int, tuned: bool) -> None:
-        self.reference, self.example, self.threads, self.tuned = reference, example, threads, tuned
+    def __init__(self, reference: nn.Module, example: Any, threads: int, tuned: bool, bar: ProgressBar) -> None:
+        self.reference, self.example, self.threads, self.tuned, self.bar = reference, example, threads, tuned, bar
         self.given = tensors_in(example)
         self.for_any_batch: dict[int, Node] = {}
         """torch's nodes with the batch size as a parameter, by identity of the traced node"""
@@ -121,17 +117,23 @@ class _Builder:
             raise SanpError("example_input has no samples: give at least one")
         self.by_sample = all(leaf.dim() and len(leaf) == len(self.given[0]) for leaf in self.given)
         """every input has a row for each sample"""
-        traced = _repeated(example, _BATCH) if self.by_sample else example
-        self.trace, self.traced_tensors = trace_forward(reference, traced), tensors_in(traced)
-        with torch.no_grad():
-            self.expected, self.structure = tree_flatten(call_with(reference, example))
+        self.traced = varied_batch(example, _BATCH) if self.by_sample else example
+        start = time.perf_counter()
+        with record(reference) as self.gates:
+            self.trace = trace_forward(reference, self.traced)
+        self.slow = time.perf_counter() - start > _SLOW
+        self.expected, self.structure = tree_flatten(self.trace.result)
+        bar.update("writing programs", 0.1)
 
     def build(self) -> Engine:
         """The engine with its native steps; raises :class:`Unsupported` if none can be made, or if it is wrong."""
         tensors = [leaf for leaf in self.expected if isinstance(leaf, Tensor)]
         if len(tensors) != len(self.expected) or len(tensors) != len(self.trace.outputs):
             raise Unsupported("an output that is not made of tensors of this forward")
-        if not all(bool(torch.isfinite(p).all()) for p in self.reference.parameters()):
+        if self.trace.read_back:
+            names = ", ".join(dict.fromkeys(self.trace.read_back))
+            raise Unsupported(f"numbers of its tensors go to Python ({names}): another image may take another way")
+        if not all(map(_is_finite, self.reference.parameters())):
             raise Unsupported("weights that are NaN or infinite")
         if any(leaf.dtype != torch.float32 for leaf in self.given):
             raise Unsupported("an input that is not float32")
@@ -141,19 +143,21 @@ class _Builder:
         if all(lowering is None for _, lowering in segments):
             raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         if any(lowering is None for _, lowering in segments):
-            more = trace_forward(self.reference, _repeated(self.example, _BATCH + 1))
+            more = trace_forward(self.reference, varied_batch(self.example, _BATCH + 1))
             self.for_any_batch = for_any_batch(self.trace.nodes, more.nodes, _BATCH, _BATCH + 1)
+        why: str | None = None
         for winograd in (True, False):
             try:
                 engine = self._assemble(segments, winograd=winograd)
-                if self._agrees(engine):
+                why = self._disagreement(engine)
+                if why is None:
                     return engine
             except Unsupported:
                 raise
             except Exception as error:  # an operator in torch may raise anything under another batch size
-                why = " ".join(str(error).split())[:100]
-                raise Unsupported(f"it does not run in stretches ({type(error).__name__}: {why})") from error
-        raise Unsupported("the native result differs from torch's")
+                said = " ".join(str(error).split())[:100]
+                raise Unsupported(f"it does not run in stretches ({type(error).__name__}: {said})") from error
+        raise Unsupported(str(why))
 
     def in_torch(self, why: str) -> Engine:
         """An engine that only calls the network."""
@@ -164,7 +168,7 @@ class _Builder:
         steps: list[NativeStep | TorchStep] = []
         rows: list[PlanRow] = []
         instruction_set = ""
-        values = dict(zip(self.trace.inputs, self.traced_tensors, strict=True))
+        values = dict(zip(self.trace.inputs, tensors_in(self.traced), strict=True))
         names: list[str] = []
         for segment, lowering in segments:
             if lowering is not None:
@@ -172,7 +176,8 @@ class _Builder:
                 instruction_set = step.program.instruction_set
                 steps.append(step)
                 rows += [row for row in step.rows if row.how not in ("input", "output")]
-                step.run(values, _BATCH)
+                if segment is not segments[-1][0]:
+                    step.run(values, _BATCH)
             else:
                 torch_step = TorchStep(tuple(self._torch_unit(unit, names) for unit in segment.units))
                 torch_step.run(values, _BATCH)
@@ -206,7 +211,7 @@ class _Builder:
         elif winograd:
             samples = min(_TUNED, len(self.given[0]))
             inputs = [values[value][:1].numpy().repeat(samples, 0) for value in lowering.inputs]
-            tune_program(program, _timing_keys(lowering.writer), inputs, self.threads)
+            tune_program(program, lowering.writer, inputs, self.threads, self._note_tuning)
         rows = tuple(
             native_row(operator, name, program.chosen[number], lowering.writer)
             for number, (operator, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True))
@@ -237,16 +242,22 @@ class _Builder:
             plan=Plan(rows, instruction_set, self.threads, share),
         )
 
-    def _agrees(self, engine: Engine) -> bool:
-        """Whether every sample agrees, in other batch sizes than the trace's."""
-        return all(disagreement(engine, self.reference, batch) is None for batch in check_batches(self.example))
+    def _note_tuning(self, share: float) -> None:
+        self.bar.update("timing algorithms", 0.2 + 0.6 * share)
+
+    def _disagreement(self, engine: Engine) -> str | None:
+        """What the engine gets wrong, in words, on the traced batch and in other sizes; None if all is right."""
+        self.bar.update("comparing with torch", 0.8)
+        decided = disagreement(engine, self.reference, self.traced, (self.expected, self.gates))
+        sizes = _SIZES_IF_SLOW if self.slow else _SIZES
+        others = (varied_batch(self.example, size) for size in sizes)
+        found = [decided, *(disagreement(engine, self.reference, batch) for batch in others)]
+        wrong = [why for why in found if why not in (None, NOTHING_TO_COMPARE)]
+        if wrong:
+            return wrong[0]
+        return None if None in found else NOTHING_TO_COMPARE
 
 
-def _timing_keys(writer: ProgramWriter) -> list[tuple[object, ...]]:
-    """What the time of each convolution depends on; nothing for the other operators, which have no choice."""
-
-    def key(conv: Conv) -> tuple[object, ...]:
-        adds = conv.residual >= 0
-        return (writer.shapes[conv.x], adds, writer.shapes[conv.out], *conv.window.numbers(), conv.groups)
-
-    return [key(operator) if isinstance(operator, Conv) else () for operator in writer.operators]
+def _is_finite(tensor: Tensor) -> bool:
+    # A sum takes a tenth of the time. It may overflow where all numbers are finite, so that only a finite one decides.
+    return bool(tensor.sum().isfinite()) or bool(torch.isfinite(tensor).all())

@@ -1,7 +1,8 @@
 """Picks each convolution's algorithm by timing all of them on this machine; what was measured once is remembered."""
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +12,30 @@ from sanp.engine.library import NativeProgram, library_path
 from sanp.engine.lowering.operators import Conv
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.names import ALGORITHMS
+from sanp.engine.timing import Timing
 
-_ROUNDS_ALONE, _ROUNDS_TOGETHER = 4, 12
-"""threads that share an image are timed by the wall clock, which other processes disturb, and so more often"""
+_ROUNDS = 4
+"""the most times that one compilation measures an algorithm"""
+_SECONDS, _SECONDS_AGAIN = 6.0, 0.5
+"""how long measuring goes on: what is not known yet, and what is known but not surely; two rounds are always made"""
+_OUT = 2.0
+"""an algorithm that took so many times as long as another in the first round is not measured again"""
+_SHORT = 0.01
+"""seconds of a run below which the weights are brought into the caches by a run before"""
 _WEIGHT_OF_A_TEAM = 3
 """the power of a team's time in the score"""
 Key = tuple[object, ...]
 """what the time of an operator depends on, as JSON can hold it"""
+Choices = Mapping[int, Sequence[int]]
+"""operator to the numbers of the algorithms that can compute it"""
 
 
 def tune_program(
-    program: NativeProgram, keys: Sequence[Key], inputs: Sequence[NDArray[np.float32]], threads: int
+    program: NativeProgram,
+    writer: ProgramWriter,
+    inputs: Sequence[NDArray[np.float32]],
+    threads: int,
+    note: Callable[[float], None] = lambda share: None,
 ) -> None:
     """Sets the algorithm of every convolution to the one with the least score.
 
@@ -29,27 +43,34 @@ def tune_program(
     a machine may give threads less than a core each, or cores without a common cache. With at least as many samples
     as threads, each thread has samples of its own, and score = t1.
 
-    ``keys`` says of each operator what its time depends on. ``inputs`` are those of the program, of as many samples as
-    calls will have: samples share the fetching of weights, so their number may decide too.
+    What earlier compilations have measured is taken from the cache; what was not sure there is measured again.
+    ``writer`` has written the program. ``inputs`` are those of the program, of as many samples as calls will have:
+    samples share the fetching of weights, so their number may decide too. ``note`` is told the share that is done.
     """
     choices = {op: found for op in range(program.operators) if len(found := program.algorithms(op)) > 1}
     samples = len(inputs[0])
     team = threads if samples < threads else 1
-    open_channels = np.zeros((samples, max(1, program.gates)), np.int32)
-    program.run(inputs, 1, live=open_channels)
-    density = (open_channels[0] // 8).tolist()  # of each gate; for a few channels more or less the choice is the same
-    named = {op: json.dumps([program.instruction_set, keys[op], density, samples, team]) for op in choices}
+    densities = _densities(program, writer, inputs)
+    setting = [program.instruction_set, samples, team]
+    named = {op: json.dumps([*setting, _timing_key(writer, op), *densities(op)]) for op in choices}
     library = library_path()
     remembered = tuning_cache.read(library)
-    if any(remembered.get(key) not in choices[op] for op, key in named.items()):
-        score = _measure(program, choices, inputs, 1)
+    held = {op: remembered[key] for op, key in named.items() if key in remembered}
+    known = {op: timing for op, timing in held.items() if set(timing.least) == set(choices[op])}
+    for op, timing in known.items():
+        program.choose(op, timing.best)
+    unknown = {op: found for op, found in choices.items() if op not in known}
+    wanted = unknown | {op: choices[op] for op, timing in known.items() if not timing.is_settled}
+    if wanted:
+        seconds = _SECONDS if unknown else _SECONDS_AGAIN
+        measured = _timings(_measure(program, wanted, inputs, 1, seconds, note), wanted, 1)
         if team > 1:
-            score *= _measure(program, choices, inputs, team) ** _WEIGHT_OF_A_TEAM
-        measured = {key: min(choices[op], key=lambda found: float(score[found, op])) for op, key in named.items()}
-        tuning_cache.add(library, measured)
-        remembered |= measured
-    for op, key in named.items():
-        program.choose(op, remembered[key])
+            together = _timings(_measure(program, wanted, inputs, team, seconds, note), wanted, _WEIGHT_OF_A_TEAM)
+            measured = {op: timing.times(together[op]) for op, timing in measured.items()}
+        known |= {op: timing.joined(known.get(op)) for op, timing in measured.items()}
+        tuning_cache.add(library, {named[op]: known[op] for op in measured})
+    for op, timing in known.items():
+        program.choose(op, timing.best)
 
 
 def choose_usual(program: NativeProgram, writer: ProgramWriter) -> None:
@@ -64,17 +85,78 @@ def choose_usual(program: NativeProgram, writer: ProgramWriter) -> None:
             program.choose(number, ALGORITHMS.index(wanted))
 
 
+def _timing_key(writer: ProgramWriter, op: int) -> Key:
+    """What the time of a convolution depends on, but for the gates."""
+    conv = writer.operators[op]
+    assert isinstance(conv, Conv)
+    adds = conv.residual >= 0
+    return (writer.shapes[conv.x], adds, writer.shapes[conv.out], *conv.window.numbers(), conv.groups)
+
+
+def _densities(
+    program: NativeProgram, writer: ProgramWriter, inputs: Sequence[NDArray[np.float32]]
+) -> Callable[[int], tuple[int, int]]:
+    """Of a convolution, the share of its channels that is open, in eighths, and that of all gates, in quarters.
+
+    For a few channels more or less the choice is the same.
+    """
+    live = np.zeros((len(inputs[0]), max(1, program.gates)), np.int32)
+    if not program.gates:
+        return lambda op: (8, 4)
+    program.run(inputs, 1, live=live)
+    widths = {conv.gate: len(conv.weight) for conv in writer.operators if isinstance(conv, Conv) and conv.gate >= 0}
+    shares = {gate: float(live[0, gate]) / width for gate, width in widths.items()}
+    overall = round(4 * sum(shares.values()) / max(1, len(shares)))
+
+    def densities(op: int) -> tuple[int, int]:
+        conv = writer.operators[op]
+        assert isinstance(conv, Conv)
+        return round(8 * shares.get(conv.gate, 1.0)), overall
+
+    return densities
+
+
 def _measure(
-    program: NativeProgram, choices: dict[int, list[int]], inputs: Sequence[NDArray[np.float32]], team: int
+    program: NativeProgram,
+    choices: Choices,
+    inputs: Sequence[NDArray[np.float32]],
+    team: int,
+    seconds: float,
+    note: Callable[[float], None],
 ) -> NDArray[np.float64]:
-    """(algorithms, operators): the least time of each operator under each algorithm, over rounds of all algorithms."""
-    best = np.full((len(ALGORITHMS), program.operators), np.inf)
-    for _ in range(_ROUNDS_ALONE if team == 1 else _ROUNDS_TOGETHER):
-        for algorithm in range(len(ALGORITHMS)):
-            for op, found in choices.items():
-                program.choose(op, algorithm if algorithm in found else found[0])
-            program.run(inputs, team)  # brings this algorithm's weights into the caches
-            seconds = np.zeros(program.operators)
-            program.run(inputs, team, seconds=seconds)
-            best[algorithm] = np.minimum(best[algorithm], seconds)
-    return best
+    """(rounds, algorithms, operators): the time of each operator under each algorithm; infinite if not measured."""
+    end = time.perf_counter() + seconds
+    left = {op: list(found) for op, found in choices.items()}
+    rounds: list[NDArray[np.float64]] = []
+    while left and len(rounds) < _ROUNDS and (len(rounds) < 2 or time.perf_counter() < end):
+        times = np.full((len(ALGORITHMS), program.operators), np.inf)
+        turns = max(map(len, left.values()))
+        for turn in range(turns):
+            now = {op: found[turn % len(found)] for op, found in left.items()}
+            for op, algorithm in now.items():
+                program.choose(op, algorithm)
+            taken = _run(program, inputs, team)
+            for op, algorithm in now.items():
+                times[algorithm, op] = min(times[algorithm, op], taken[op])
+            note((len(rounds) + (turn + 1) / turns) / _ROUNDS)
+        rounds.append(times)
+        for op in list(left):
+            left[op] = [each for each in left[op] if times[each, op] < _OUT * times[left[op], op].min()]
+            if len(left[op]) == 1:
+                program.choose(op, left.pop(op)[0])
+    return np.stack(rounds)
+
+
+def _run(program: NativeProgram, inputs: Sequence[NDArray[np.float32]], team: int) -> NDArray[np.float64]:
+    """The seconds of every operator in one run with warm caches."""
+    seconds = np.zeros(program.operators)
+    program.run(inputs, team, seconds=seconds)
+    if seconds.sum() < _SHORT:
+        seconds[:] = 0
+        program.run(inputs, team, seconds=seconds)
+    return seconds
+
+
+def _timings(times: NDArray[np.float64], choices: Choices, power: int) -> dict[int, Timing]:
+    """What the rounds say of each operator, with every time to a power."""
+    return {op: Timing.of({each: times[:, each, op] for each in found}, power) for op, found in choices.items()}

@@ -1,4 +1,6 @@
-"""Choices of algorithms on disk: one JSON file for each processor and build of the library, in the user's cache folder.
+"""Times of algorithms on disk, with how sure they are: a JSON file for each processor and build of the library.
+
+The files lie in the user's cache folder.
 
 Where a file cannot be read or written, the algorithms are measured again. Writers replace the whole file, so readers
 never see half of one; of two writers at a time the choices of one may be lost, and are measured again.
@@ -15,32 +17,34 @@ from pathlib import Path
 
 from sanp.core.errors import SanpError
 from sanp.core.files import expanded, read_text, write_text
+from sanp.engine.timing import Timing
 
 _MOST = 20_000
 """entries that a file keeps, the newest"""
 
 
-def read(library: Path) -> dict[str, int]:
-    """The numbers of the chosen algorithms, by key; none if there is no sound file."""
+def read(library: Path) -> dict[str, Timing]:
+    """What is known of the algorithms, by key; nothing if there is no sound file."""
     path = cache_file(library)
     try:
         content = json.loads(read_text(path)) if path is not None else {}
     except (OSError, ValueError, RecursionError):
         return {}
-    choices = content.get("choices") if isinstance(content, dict) else None
-    if not isinstance(choices, dict):
+    timings = content.get("timings") if isinstance(content, dict) else None
+    if not isinstance(timings, dict):
         return {}
-    return {key: choice for key, choice in choices.items() if type(choice) is int}
+    sound = ((key, Timing.from_json(given)) for key, given in timings.items())
+    return {key: timing for key, timing in sound if timing is not None}
 
 
-def add(library: Path, measured: Mapping[str, int]) -> None:
-    """Adds choices to the file, and keeps those that others have added since it was last read."""
+def add(library: Path, measured: Mapping[str, Timing]) -> None:
+    """Adds timings to the file, and keeps those that others have added since it was last read."""
     path = cache_file(library)
     if path is None or not measured:
         return
-    choices = {**read(library), **measured}
-    kept = dict(list(choices.items())[-_MOST:])
-    content = json.dumps({"processor": processor(), "choices": kept})
+    timings = {**read(library), **measured}
+    kept = {key: timing.as_json() for key, timing in list(timings.items())[-_MOST:]}
+    content = json.dumps({"processor": processor(), "timings": kept})
     with contextlib.suppress(SanpError):  # a folder that cannot be written costs time, not the compilation
         write_text(path, content)
 

@@ -117,6 +117,8 @@ class Trace:
     outputs: tuple[Value, ...] = ()
     result: Any = field(default=None, repr=False)
     """what the network returned"""
+    read_back: list[str] = field(default_factory=list)
+    """operators and methods that gave numbers of the forward to Python: another image may take another way"""
     learned: set[int] = field(default_factory=set, repr=False)
     """identities of parameters, buffers and tensors computed from them, whose numbers may change"""
 

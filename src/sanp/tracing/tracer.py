@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 from sanp.core.errors import SanpError
 from sanp.core.modules import call_with, evaluating, tensors_in
 from sanp.tracing.graph import ALIASED, WRITTEN, ModuleCall, Node, Region, Trace, Value
+from sanp.tracing.readback import Methods, depends_on_numbers
 
 
 def trace_forward(network: nn.Module, example: Any) -> Trace:
@@ -35,7 +36,7 @@ def trace_forward(network: nn.Module, example: Any) -> Trace:
     tracer.trace.inputs = tuple(tracer.new_value(tensor) for tensor in inputs)
     with evaluating(network), _watched(network, tracer), torch.no_grad():
         try:
-            with tracer:
+            with Methods(tracer.trace.read_back.append, tracer.is_traced), tracer:
                 result = call_with(network, example)
         except SanpError:
             raise
@@ -72,6 +73,10 @@ class _Tracer(TorchDispatchMode):
         self._value_of[id(tensor)] = value, len(self._memory.setdefault(_memory(tensor), []))
         return value
 
+    def is_traced(self, tensor: Tensor) -> bool:
+        """Whether a tensor depends on the network's input."""
+        return _memory(tensor) in self._memory
+
     def values_in(self, tree: Any) -> tuple[Value, ...]:
         """The values of the tensors in a structure of lists, tuples, dicts and objects."""
         current = (self._current(tensor) for tensor in tensors_in(tree))
@@ -89,6 +94,8 @@ class _Tracer(TorchDispatchMode):
         outputs = tuple(self.new_value(leaf) if isinstance(leaf, Tensor) else None for leaf in tree_flatten(result)[0])
         name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else str(func)
         self._add(name, tuple(node_args), node_kwargs, outputs, func)
+        if depends_on_numbers(func, args):
+            self.trace.read_back.append("item" if name == "_local_scalar_dense" else name)
         for tensor in _written(func, args, kwargs):
             self._note_write(tensor, result)
         return result

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.core.errors import SanpError
+from sanp.engine.onnx import exporting
 from tests.engine.networks import EXAMPLES, gated_network, trained_like
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -44,7 +45,7 @@ def test_a_skipping_file_holds_gathered_weights_and_no_mask(tmp_path: Path) -> N
     make, shape = EXAMPLES["residual"]
     x = torch.randn(1, *shape)
     gated = gated_network(trained_like(make(), shape), x)
-    model = onnx.load(sanp.export(gated, tmp_path / "m.onnx", x))
+    model = onnx.load(sanp.export(gated, tmp_path / "m.onnx", x, dynamic=True))
     body = next(node for node in model.graph.node if node.op_type == "Scan").attribute[0].g
     made = {name: node for node in body.node for name in node.output}
     convolutions = [node for node in body.node if node.op_type == "Conv"]
@@ -71,10 +72,12 @@ def test_a_plain_network_exports_too(tmp_path: Path) -> None:
 def test_what_cannot_skip_says_what_to_do(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Softmax(1))
     with pytest.raises(SanpError, match=r"_softmax.*dynamic=False"):
-        sanp.export(net, tmp_path / "m.onnx", torch.randn(1, 1, 5, 5))
+        sanp.export(net, tmp_path / "m.onnx", torch.randn(1, 1, 5, 5), dynamic=True)
     assert not (tmp_path / "m.onnx").exists()
-    path = sanp.export(net, tmp_path / "m.onnx", torch.randn(1, 1, 5, 5), dynamic=False)
+    path = sanp.export(net, tmp_path / "m.onnx", torch.randn(1, 1, 5, 5))
     assert path.exists()
+    assert not path.skips
+    assert "_softmax" in path.why
 
 
 def test_what_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:
@@ -88,3 +91,79 @@ def test_what_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SanpError, match="does not exist"):
         sanp.export(nn.Conv2d(1, 1, 1), tmp_path / "nowhere" / "m.onnx", torch.zeros(1, 1, 2, 2))
+
+
+@pytest.mark.parametrize("seconds, skips", [((0.0010, 0.0015), True), ((0.0015, 0.0010), False)])
+def test_the_form_that_was_faster_is_written_and_the_file_says_why(
+    seconds: tuple[float, float], skips: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx
+
+    monkeypatch.setattr(exporting, "_seconds", lambda models, x: list(seconds))
+    make, shape = EXAMPLES["residual"]
+    x = torch.randn(3, *shape)
+    gated = gated_network(trained_like(make(), shape), x)
+    path = sanp.export(gated, tmp_path / "m.onnx", x)
+    model = onnx.load(path)
+    assert path == tmp_path / "m.onnx"
+    assert ("Scan" in {node.op_type for node in model.graph.node}) == skips == path.skips
+    said = {entry.key: entry.value for entry in model.metadata_props}
+    assert said == {"sanp.form": "skipping" if skips else "masked", "sanp.why": path.why}
+    wanted = [f"{1e3 * each:.2f} ms" for each in seconds]
+    assert all(each in path.why for each in wanted)
+    assert difference(run(path, x), gated, x) < 1e-5
+
+
+def test_both_forms_are_timed_in_onnx_runtime(tmp_path: Path) -> None:
+    make, shape = EXAMPLES["residual"]
+    x = torch.randn(1, *shape)
+    small, large = (
+        exporting.skipping_model(gated_network(trained_like(make(), shape), x), x),
+        exporting.masked_model(nn.Sequential(nn.Conv2d(shape[0], 64, 3), nn.Conv2d(64, 512, 15, padding=14)).eval(), x),
+    )
+    first, second = exporting._seconds([small, large], x)
+    assert 0 < first < second
+
+
+class Pyramid(nn.Module):
+    """Three outputs of different shapes, one of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, 2, 1)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        fine = self.first(x).relu()
+        coarse = self.second(fine)
+        return {"coarse": coarse, "fine": fine, "mean": coarse.mean((2, 3)), "again": fine}
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_every_one_of_several_outputs_is_written(dynamic: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 3, 8, 8)
+    gated = gated_network(Pyramid().eval(), x)
+    path = sanp.export(gated, tmp_path / "m.onnx", x, dynamic=dynamic)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    with torch.no_grad():
+        expected = list(gated(x).values())
+    given = session.run(None, {"input": x.numpy()})
+    assert [each.name for each in session.get_outputs()] == ["output", "output_1", "output_2", "output_3"]
+    for one, other in zip(given, expected, strict=True):
+        assert one.shape == other.shape
+        assert np.abs(one - other.numpy()).max() < 1e-5
+
+
+def test_a_network_that_looks_at_numbers_is_refused(tmp_path: Path) -> None:
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.conv(x)
+            return y if y.mean() > 0 else -y
+
+    for dynamic in (True, False):
+        with pytest.raises(SanpError, match="another image may take another way"):
+            sanp.export(Looks(), tmp_path / "m.onnx", torch.randn(1, 3, 8, 8), dynamic=dynamic)

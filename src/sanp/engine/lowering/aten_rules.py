@@ -43,9 +43,9 @@ def _linear(low: Lowering, node: Node) -> None:
     shift = np.zeros(matrix.shape[1], np.float32) if bias is None else np.broadcast_to(floats(bias), matrix.shape[1:])
     last = low.channels_last(x)
     if last is not None:
-        low.define(node.outputs[0], ChannelsLast(low.pointwise(node, last, floats(matrix).T, shift)))
+        low.define(node.outputs[0], ChannelsLast(low.pointwise(node, last, floats(matrix.t()), shift)))
         return
-    low.define(node.outputs[0], low.writer.linear(low.native(x), floats(matrix).T, shift))
+    low.define(node.outputs[0], low.writer.linear(low.native(x), floats(matrix.t()), shift))
 
 
 def _products(low: Lowering, node: Node) -> None:

@@ -157,9 +157,10 @@ const float* place_linear_weights(Program& p, int out, int in, const float* weig
   const long blocks = (out + kLinearBlock - 1) / kLinearBlock;
   p.weights.emplace_back(blocks * in * kLinearBlock + 16);
   float* to = p.weights.back().data();
-  for (long o = 0; o < out; o++)
+  for (long b = 0; b < blocks; b++)
     for (long i = 0; i < in; i++)
-      to[(o / kLinearBlock * in + i) * kLinearBlock + o % kLinearBlock] = weight[o * in + i];
+      for (long o = b * kLinearBlock; o < std::min<long>(out, (b + 1) * kLinearBlock); o++)
+        to[(b * in + i) * kLinearBlock + o % kLinearBlock] = weight[o * in + i];
   return to;
 }
 

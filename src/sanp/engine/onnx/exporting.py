@@ -1,7 +1,10 @@
 """sanp.export: an ONNX file in which a runtime itself skips the pruned channels, checked before it is written."""
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,29 +16,36 @@ from sanp.core.errors import SanpError
 from sanp.core.files import write_atomically
 from sanp.core.modules import call_with, unwrapped
 from sanp.engine.agreement import agree, check_batches, near_ties
-from sanp.engine.lowering.segments import cut
-from sanp.engine.lowering.unsupported import Unsupported
-from sanp.spm.saliency import Standardize
+from sanp.engine.onnx.exported import ExportedFile
+from sanp.engine.onnx.masked import masked_model
+from sanp.engine.onnx.skipping import NotSkipping, skipping_model
 from sanp.tracing.tracer import trace_forward
 
-if TYPE_CHECKING:
-    from sanp.engine.onnx.writer import OnnxWriter
-
-_OPSET = 17
+_SECONDS = 0.5
+"""how long each of two forms is timed, and at least five times"""
 
 
-def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynamic: bool = True) -> Path:
+def export(
+    network: nn.Module, path: str | Path, example_input: Tensor, *, dynamic: bool | Literal["auto"] = "auto"
+) -> ExportedFile:
     """Writes a network as an ONNX file for any batch size, after ONNX Runtime has given the same outputs as it.
 
     ``example_input`` is one tensor of at least one sample, which fixes every shape but the batch size.
 
-    With ``dynamic`` the weights of open channels are gathered for each image, so that pruned ones are never computed;
-    the images of a batch go through one after the other (ONNX's Scan). Without, pruned channels are computed and
-    multiplied by zero: for runtimes that refuse weights that are not constant. Needs the extra ``onnx``.
+    With ``dynamic=True`` the weights of open channels are gathered for each image, so that pruned ones are never
+    computed; the images of a batch go through one after the other (ONNX's Scan). With ``dynamic=False`` pruned
+    channels are computed and multiplied by zero: for runtimes that refuse weights that are not constant. With
+    ``"auto"`` both are timed in ONNX Runtime on the example's first image, one thread, and the faster one is written:
+    in small networks gathering takes longer than it saves.
+
+    The path that it gives knows which form was written (``skips``) and why (``why``); the file holds both in its
+    metadata, as ``sanp.form`` and ``sanp.why``. Needs the extra ``onnx``.
     """
     check_network(network)
     network = unwrapped(network)
     path = checked_path(path)
+    if dynamic not in (True, False, "auto"):
+        raise SanpError(f"dynamic={dynamic!r} was given: wanted is True, False or 'auto'")
     for needed in ("onnx", "onnxruntime"):
         if not is_installed(needed):
             raise SanpError(f'{needed} is not installed: export needs it; pip install "sanp[onnx]"')
@@ -50,118 +60,75 @@ def export(network: nn.Module, path: str | Path, example_input: Tensor, *, dynam
     network = copy_of(network).cpu().eval().requires_grad_(False)
     network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     x = example_input.detach().cpu().float().contiguous()
-    model = _skipping(network, x) if dynamic else _masked(network, x)
-    onnx.checker.check_model(model)
-    _check(model, network, x)
+    _check_control_flow(network, x)
+    model, skips, why = _faster(network, x) if dynamic == "auto" else _wanted(network, x, bool(dynamic))
+    for key, said in (("sanp.form", "skipping" if skips else "masked"), ("sanp.why", why)):
+        model.metadata_props.add(key=key, value=said)
     write_atomically(path, lambda temporary: onnx.save(model, temporary))
-    return path
+    return ExportedFile(path).with_reason(skips, why)
 
 
-def _skipping(network: nn.Module, x: Tensor) -> Any:
-    """The graph whose weights are gathered for each image."""
-    from sanp.engine.onnx.writer import OnnxWriter
+def _check_control_flow(network: nn.Module, x: Tensor) -> None:
+    looked = trace_forward(network, x[:1]).read_back
+    if looked:
+        raise SanpError(
+            f"no file can be written: numbers of its tensors go to Python ({', '.join(dict.fromkeys(looked))}), and "
+            "another image may take another way"
+        )
 
-    trace = trace_forward(network, x[:1].expand(2, *x.shape[1:]).clone())
+
+def _wanted(network: nn.Module, x: Tensor, skips: bool) -> tuple[Any, bool, str]:
+    """The model of one form, whether it skips, and why it was written."""
+    model = skipping_model(network, x) if skips else masked_model(network, x)
+    _check(model, network, x)
+    return model, skips, f"dynamic={skips} was given"
+
+
+def _faster(network: nn.Module, x: Tensor) -> tuple[Any, bool, str]:
+    """The model of the form that is faster in ONNX Runtime, whether it skips, and why it was written."""
     try:
-        segments = cut(trace, OnnxWriter)
-    except Unsupported as reason:
-        raise SanpError(f"no skipping file can be written: {reason}; use dynamic=False") from reason
-    if len(segments) != 1 or segments[0][1] is None or len(trace.outputs) != 1:
-        reasons = "; ".join(dict.fromkeys(why for segment, _ in segments for why in segment.reasons))
-        raise SanpError(f"no skipping file can be written: {reasons or 'several outputs'}; use dynamic=False")
-    writer = segments[0][1].writer
-    assert isinstance(writer, OnnxWriter)
-    return _image_by_image(writer, list(x.shape[1:]), list(trace.shapes[trace.outputs[0].index][1:]))
-
-
-def _image_by_image(writer: "OnnxWriter", outside: list[int], shape: list[int]) -> Any:
-    """A batch of inputs (N, *outside) through the written graph, one image after the other, to outputs (N, *shape)."""
-    from onnx import TensorProto, helper
-
-    inside = list(writer.shapes[0])
-    body = helper.make_graph(
-        writer.operators,
-        "one_image",
-        [helper.make_tensor_value_info(writer.inputs[0], TensorProto.FLOAT, inside)],
-        [helper.make_tensor_value_info(writer.outputs[0], TensorProto.FLOAT, None)],
-    )
-    constants = [
-        *writer.constants,
-        helper.make_tensor("image_shape", TensorProto.INT64, [1 + len(inside)], [-1, *inside]),
-        helper.make_tensor("output_shape", TensorProto.INT64, [1 + len(shape)], [-1, *shape]),
-    ]
-    nodes = [
-        helper.make_node("Reshape", ["input", "image_shape"], ["images"]),
-        helper.make_node("Scan", ["images"], ["results"], body=body, num_scan_inputs=1),
-        helper.make_node("Reshape", ["results", "output_shape"], ["output"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "sanp",
-        [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["N", *outside])],
-        [helper.make_tensor_value_info("output", TensorProto.FLOAT, ["N", *shape])],
-        initializer=constants,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], producer_name="sanp")
-    model.ir_version = 8
-    return model
-
-
-class _Standardized(nn.Module):
-    """A standardisation as plain arithmetic: torch's exporter must know how many channels a batch norm has."""
-
-    mean: Tensor
-    scale: Tensor
-
-    def __init__(self, fitted: Standardize) -> None:
-        super().__init__()
-        self.register_buffer("mean", fitted.mean)
-        self.register_buffer("scale", (fitted.var + fitted.eps).rsqrt())
-        self.centre = fitted.centre
-
-    def forward(self, d: Tensor) -> Tensor:  # (N, C_in) -> (N, C_in)
-        """(d - mean) / deviation + centre"""
-        result: Tensor = (d - self.mean) * self.scale + self.centre
-        return result
-
-
-def _masked(network: nn.Module, x: Tensor) -> Any:
-    """The graph that multiplies pruned channels by zero."""
-    import io
-    import warnings
-
-    import onnx
-
-    outputs = [f"output_{place}" if place else "output" for place in range(len(trace_forward(network, x[:1]).outputs))]
-    for module in list(network.modules()):
-        for name, child in list(module.named_children()):
-            if isinstance(child, Standardize):
-                setattr(module, name, _Standardized(child))
-    buffer = io.BytesIO()
+        skipping = skipping_model(network, x)
+        _check(skipping, network, x)
+    except SanpError as refused:
+        model, *_ = _wanted(network, x, False)
+        return model, False, str(refused) if isinstance(refused, NotSkipping) else f"no skipping file: {refused}"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter warns that it will be replaced
-            torch.onnx.export(
-                network,
-                (x[:1],),
-                buffer,  # type: ignore[arg-type]
-                dynamo=False,
-                opset_version=_OPSET,
-                input_names=["input"],
-                output_names=outputs,
-                dynamic_axes={name: {0: "N"} for name in ("input", *outputs)},
-            )
-    except Exception as error:
-        first = next(iter(str(error).splitlines()), "")[:200]
-        raise SanpError(f"torch's exporter cannot write this network ({type(error).__name__}: {first})") from error
-    return onnx.load_model_from_string(buffer.getvalue())
+        masked, *_ = _wanted(network, x, False)
+    except SanpError as refused:
+        return skipping, True, f"no masked file: {refused}"
+    skipped, dense = _seconds([skipping, masked], x[:1])
+    times = f"{1e3 * skipped:.2f} ms an image that skips, {1e3 * dense:.2f} ms one that computes every channel"
+    return (skipping, True, times) if skipped < dense else (masked, False, times)
+
+
+def _seconds(models: Sequence[Any], x: Tensor) -> list[float]:
+    """The median time of a call of each model in ONNX Runtime with one thread, the models in turn."""
+    sessions = [_session(model, threads=1) for model in models]
+    given = {sessions[0].get_inputs()[0].name: x.numpy()}
+    taken: list[list[float]] = [[] for _ in sessions]
+    end = time.perf_counter() + _SECONDS * len(sessions)
+    while len(taken[0]) < 6 or time.perf_counter() < end:
+        for session, times in zip(sessions, taken, strict=True):
+            start = time.perf_counter()
+            session.run(None, given)
+            times.append(time.perf_counter() - start)
+    return [median(times[1:]) for times in taken]  # the first call prepares
+
+
+def _session(model: Any, threads: int = 0) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def _check(model: Any, network: nn.Module, x: Tensor) -> None:
-    """Raises if ONNX Runtime gives another result than the network on batches of several sizes."""
-    import onnxruntime
+    """Raises if a model is not sound, or ONNX Runtime gives another result than the network on some batches."""
+    import onnx
 
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    onnx.checker.check_model(model)
+    session = _session(model)
     for batch in check_batches(x):
         with torch.no_grad(), near_ties(network) as ties:
             expected = tree_leaves(call_with(network, batch))

@@ -134,9 +134,9 @@ static void expand_common(const Window& w, const Copies& c, const Column* column
     }
 }
 
-// No dilation, and every column of the window reads inside the map somewhere.
+// No dilation, numbers of one digit, and every column of the window reads inside the map somewhere.
 static bool is_common(const Window& w, const Column* columns) {
-  if (w.dilation_x != 1) return false;
+  if (w.dilation_x != 1 || w.kernel_x > 9 || w.pad_x > 9) return false;
   for (int x = 0; x < w.kernel_x; x++)
     if (columns[x].low >= columns[x].high) return false;
   return true;
