@@ -104,3 +104,15 @@ def test_an_image_with_changed_bytes_is_read_or_refused(tmp_path: Path) -> None:
         except SanpError:
             outcomes["refused"] += 1
     assert min(outcomes.values()) > 20
+
+
+def test_an_image_becomes_square_as_asked(tmp_path: Path) -> None:
+    halves = np.zeros((16, 32, 3), np.uint8)
+    halves[:, :8], halves[:, 24:] = (255, 0, 0), (0, 0, 255)  # red at the left end, blue at the right end
+    path = save(tmp_path / "wide.png", Image.fromarray(halves))
+    crop, pad, stretch = (decode(path, 16, resize) for resize in ("crop", "pad", "stretch"))
+    assert crop.max() == 0  # the ends are gone
+    assert pad[:, 8, 0].tolist() == [255, 0, 0] and pad[:, 0, 8].tolist() == [124, 116, 104]
+    assert stretch[:, 0, 0].tolist() == [255, 0, 0] and stretch[:, 0, 15].tolist() == [0, 0, 255]
+    with pytest.raises(SanpError, match="unknown resize 'cut'"):
+        decode(path, 16, "cut")  # type: ignore[arg-type]

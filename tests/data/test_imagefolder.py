@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 
 from sanp.core.errors import SanpError
-from sanp.data import Augment, Batches, FileSplit, Split, load
+from sanp.data import Augment, Batches, FileSplit, Repeated, Split, load
 from sanp.data import imagefolder as module
 from sanp.data.decode import decode
+from sanp.data.folder_check import check_folder, contact_sheet
 from tests.data.image_files import noise, save
 
 
@@ -58,7 +59,6 @@ def test_a_folder_that_cannot_be_trained_on_is_refused(tmp_path: Path) -> None:
             load(f"imagefolder:{root}")
         return root
 
-    refused("half", "has no val/ or test/", "train")
     refused("other", "has no train/", "val")
     root = folder_of(tmp_path / "more")
     save(root / "val" / "eel" / "0.png", noise(0))
@@ -102,11 +102,11 @@ def test_no_more_than_two_batches_are_decoded_ahead_and_no_thread_is_left(
     started = 0
     lock = threading.Lock()
 
-    def counted(path: Path, size: int) -> np.ndarray:
+    def counted(path: Path, size: int, resize: str) -> np.ndarray:
         nonlocal started
         with lock:
             started += 1
-        return decode(path, size)
+        return decode(path, size, resize)  # type: ignore[arg-type]
 
     found = load(f"imagefolder:{tmp_path}", size=16, memory=0)
     monkeypatch.setattr(module, "decode", counted)
@@ -146,3 +146,51 @@ def test_memory_does_not_grow_with_the_number_of_images_on_disk(tmp_path: Path) 
     assert images == 800
     assert size > 150e6  # what they would take in memory
     assert growth < size / 2
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_a_folder_without_test_images_is_split_by_itself_and_says_so(flat: bool, tmp_path: Path) -> None:
+    root = folder_of(tmp_path / "x", splits=("." if flat else "train",), count=10)
+    found, again = (load(f"imagefolder:{root}", size=16) for _ in range(2))
+    assert torch.bincount(found.train.labels).tolist() == [8, 8]
+    assert torch.bincount(found.test.labels).tolist() == [2, 2]
+    assert torch.equal(found.test.images, again.test.images)  # type: ignore[attr-defined]
+    seen = {bytes(image.numpy()) for image in found.train.images}  # type: ignore[attr-defined]
+    assert not seen & {bytes(image.numpy()) for image in found.test.images}  # type: ignore[attr-defined]
+    assert "4 of its 20 images" in found.notes[0]
+    assert "the middle square" in found.notes[1]
+
+
+def test_a_class_of_one_image_cannot_be_split(tmp_path: Path) -> None:
+    folder_of(tmp_path, splits=(".",))
+    save(tmp_path / "eel" / "0.png", noise(0))
+    with pytest.raises(SanpError, match="the only image of its class"):
+        load(f"imagefolder:{tmp_path}")
+
+
+def test_few_images_may_be_read_several_times() -> None:
+    split = Split(torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1), torch.tensor([0, 1, 0, 1, 0, 1]))
+    thrice = Repeated(split, 3)
+    assert len(thrice) == 18 and thrice.labels.tolist() == 3 * [0, 1, 0, 1, 0, 1] and thrice.shape == (1, 1, 1)
+    order = torch.tensor([0, 6, 17, 5])
+    assert next(thrice.read([order])).flatten().tolist() == [0, 0, 5, 5]
+    assert thrice.take(order).labels.tolist() == [0, 0, 1, 1]
+    batches = Batches(thrice, 6, mean=(0.0,), std=(1 / 255,), shuffle=True)
+    values = torch.cat([x.flatten() for x, _ in batches]).round().int()
+    assert torch.bincount(values).tolist() == [3] * 6
+
+
+def test_a_folder_is_checked_and_shown_as_a_network_gets_it(tmp_path: Path) -> None:
+    root = folder_of(tmp_path / "x", splits=(".",), count=10)
+    save(root / "dog" / "wide.png", noise(3, 40, 20))
+    broken = root / "cat" / "3.png"
+    broken.write_bytes(broken.read_bytes()[:60])
+    found = check_folder(root, size=16)
+    assert (found.classes, sum(found.train), sum(found.test)) == (("cat", "dog"), 17, 4)
+    assert dict(found.sizes) == {(20, 14): 19, (40, 20): 1}
+    # of 19 images of 20x14 and one of 40x20, the middle squares are 14x14 and 20x20
+    assert found.cut == pytest.approx(1 - (19 * 14 * 14 + 20 * 20) / (19 * 20 * 14 + 40 * 20))
+    assert len(found.broken) == 1 and "3.png" in found.broken[0]
+    contact_sheet(root, tmp_path / "sheet.png", size=16, resize="pad")
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size == (8 * 52, 2 * 52)

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import tomllib
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import torch
 import sanp
 import sanp.experiments.run
 from sanp.experiments.recipe import make_recipe
-from sanp.experiments.run import train
+from sanp.experiments.run import enough, train
 from sanp.experiments.run_folder import evaluation_batches, load_run, read_run
 from tests.tools import tiny_run
 
@@ -81,3 +82,14 @@ def test_an_impossible_budget_fails_before_pretraining(finished: sanp.experiment
     with pytest.raises(sanp.SanpError, match="give at least that"):
         train(tiny_run.recipe(budget="1%"), tmp_path / "run", watch=lambda p: seen.append(p.stage))
     assert seen == []
+
+
+def test_a_folder_of_few_images_gets_enough_steps_and_says_so() -> None:
+    squares = tiny_run.squares()
+    told: list[str] = []
+    assert enough(squares, 32, 25, told.append) is squares.train and told == []  # a data set of the package
+    folder = dataclasses.replace(squares, name="imagefolder:photos")
+    found = enough(folder, 32, 25, told.append)  # 256 images make 8 steps of 32
+    assert isinstance(found, sanp.data.Repeated) and found.times == 4
+    assert "goes through them 4 times, in 32 steps of 32" in told[0]
+    assert enough(folder, 32, 8, told.append) is squares.train

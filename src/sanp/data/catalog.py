@@ -11,6 +11,7 @@ from sanp.core.files import expanded
 from sanp.core.limits import LARGEST_SIDE
 from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_cifar
 from sanp.data.dataset import Dataset
+from sanp.data.decode import Resize
 from sanp.data.digits import digits_file, missing_scikit_learn, read_digits
 from sanp.data.fetch import Progress, fetch
 from sanp.data.imagefolder import MEMORY, read_imagefolder
@@ -74,6 +75,7 @@ def load(
     size: int = SIZE,
     limit: int | None = None,
     memory: int = MEMORY,
+    resize: Resize = "crop",
     progress: Progress | None = None,
 ) -> Dataset:
     """The data set of this name, or of ``imagefolder:PATH``.
@@ -81,12 +83,13 @@ def load(
     It is fetched first if it is not here. ``root`` is the data folder; without it, that is $SANP_DATA, or else the
     user's cache folder. ``size`` is the side of the square images, to which digits and images of a folder are scaled.
     ``limit`` keeps that many training images, the same ones in every run. Images of a folder that take more than
-    ``memory`` bytes stay on disk. ``progress`` is called while something is downloaded.
+    ``memory`` bytes stay on disk, and ``resize`` says how they become square: crop, pad or stretch. ``progress`` is
+    called while something is downloaded.
     """
     if not is_whole(size, 8, LARGEST_SIDE):
         raise SanpError(f"size is {shown(size)}: give a number of pixels from 8 to {LARGEST_SIDE}")
     if (folder := _own_folder(spec)) is not None:
-        return read_imagefolder(folder, size=size, limit=limit, memory=memory)
+        return read_imagefolder(folder, size=size, limit=limit, memory=memory, resize=resize)
     return _loader(spec)(data_folder(root), size=size, limit=limit, progress=progress)
 
 
@@ -94,7 +97,9 @@ def get(spec: str, root: Path | None = None, progress: Progress | None = None) -
     """Fetches the data set if it is not here, and says where it is; the arguments are those of :func:`load`."""
     if (folder := _own_folder(spec)) is not None:
         if not folder.is_dir():
-            raise SanpError(f"{folder} is not a folder: give one with train/ and val/ or test/ in it")
+            raise SanpError(
+                f"{folder} is not a folder: give one with CLASS/IMAGE files, or train/ and val/ or test/ in it"
+            )
         return folder
     loader = _loader(spec)
     if spec in _CIFARS:

@@ -29,6 +29,8 @@ class Dataset:
     std: tuple[float, ...]
     augment: Augment
     """The changes that suit these images: digits must not be mirrored."""
+    notes: tuple[str, ...] = ()
+    """What the user should know before training: how the images were split and resized."""
     held_out: Examples | None = None
     """Training images that are kept apart, to choose settings by; None if there are none."""
 

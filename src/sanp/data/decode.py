@@ -1,12 +1,12 @@
-"""One image file as pixels: turned upright, in RGB, its shorter side scaled to the wanted size and the middle kept."""
+"""One image file as pixels: turned upright, in RGB, made square by a crop, a border or a distortion, and scaled."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, unknown_name
 from sanp.core.limits import LARGEST_PICTURE_SIDE, MOST_PIXELS
 
 if TYPE_CHECKING:
@@ -16,10 +16,19 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 FORMATS = ("PNG", "JPEG", "WEBP")
 
 
-def decode(path: Path, size: int) -> npt.NDArray[np.uint8]:
-    """The image in a file, as (3, size, size)."""
+Resize = Literal["crop", "pad", "stretch"]
+"""How an image that is not square becomes it. crop: the middle square is kept; pad: all is kept, between grey borders;
+stretch: all is kept, distorted."""
+GREY = (124, 116, 104)
+"""of the borders: ImageNet's mean, which is near 0 after normalisation"""
+
+
+def decode(path: Path, size: int, resize: Resize = "crop") -> npt.NDArray[np.uint8]:
+    """The image in a file, as (3, size, size), made square as ``resize`` says."""
     from PIL import Image, ImageOps
 
+    if resize not in get_args(Resize):
+        raise unknown_name("resize", resize, get_args(Resize))
     try:
         if not path.is_file():
             raise ValueError("it is not an ordinary file")
@@ -31,11 +40,23 @@ def decode(path: Path, size: int) -> npt.NDArray[np.uint8]:
             if image.format == "JPEG":
                 image.draft(None, (2 * size, 2 * size))  # the decoder leaves out detail that scaling would take away
             upright = ImageOps.exif_transpose(image)
-            fitted = ImageOps.fit(_rgb(upright), (size, size), method=Image.Resampling.BILINEAR)
-            return np.asarray(fitted).transpose(2, 0, 1)
+            return np.asarray(_square(_rgb(upright), size, resize)).transpose(2, 0, 1)
     except Exception as error:  # Pillow's decoders raise errors of many kinds on a broken file
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise SanpError(f"{path} cannot be read as an image ({reason}): replace or remove it") from error
+
+
+def _square(image: "Image", size: int, resize: Resize) -> "Image":
+    """The image as a square of this side."""
+    from PIL import Image as images
+    from PIL import ImageOps
+
+    smooth = images.Resampling.BILINEAR
+    if resize == "pad":
+        return ImageOps.pad(image, (size, size), method=smooth, color=GREY)
+    if resize == "stretch":
+        return image.resize((size, size), smooth)
+    return ImageOps.fit(image, (size, size), method=smooth)
 
 
 def _rgb(image: "Image") -> "Image":

@@ -2,8 +2,9 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from sanp import data
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, unknown_name
 from sanp.core.files import read_text, write_text
 from sanp.core.limits import LARGEST_SIDE, MOST_CLASSES
+from sanp.data.decode import Resize
 from sanp.experiments import run_folder
 
 FILE = "inputs.json"
@@ -31,6 +33,8 @@ class Inputs:
     """standard deviation of each channel, for pixels from 0 to 1"""
     classes: tuple[str, ...]
     """names of the classes, in the order of the network's outputs"""
+    resize: Resize = "crop"
+    """how an image that is not square becomes it"""
 
     @property
     def num_classes(self) -> int:
@@ -42,6 +46,8 @@ class Inputs:
         good = len(self.mean) == len(self.std) and all(math.isfinite(n) for n in numbers) and min(self.std) > 0
         if not good or not 1 <= self.image_size <= LARGEST_SIDE or not 1 <= len(self.classes) <= MOST_CLASSES:
             raise SanpError("size, mean, std or classes make no sense")
+        if self.resize not in get_args(Resize):
+            raise unknown_name("resize", self.resize, get_args(Resize))
 
     def normalise(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
         """The network's input for pixels (N, C, H, W) from 0 to 255: normalised as in training."""
@@ -65,10 +71,12 @@ def read_inputs(folder: Path) -> Inputs:
                 mean=tuple(map(float, kept["mean"])),
                 std=tuple(map(float, kept["std"])),
                 classes=tuple(map(str, kept["classes"])),
+                resize=kept.get("resize", "crop"),
             )
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise SanpError(f"{path} is damaged ({error}): remove it, it is made again from the data") from error
-    found = inputs_of(run_folder.load_data(run_folder.read_run(folder)))
+    recipe = run_folder.read_run(folder)
+    found = replace(inputs_of(run_folder.load_data(recipe)), resize=recipe.resize)
     keep_inputs(folder, found)
     return found
 

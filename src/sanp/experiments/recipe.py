@@ -46,6 +46,10 @@ class Recipe:
     """images in a training step, all processes together"""
     image_size: int = 32
     """side of the images in pixels, for data sets that can be resized"""
+    resize: Literal["crop", "pad", "stretch"] = "crop"
+    """how images of a folder become square; crop: the middle is kept, pad: all with borders, stretch: all, distorted"""
+    least_steps: int = 25
+    """steps that an epoch over a folder of images has at the least: few images are gone through several times in it"""
     augment: Literal["short", "standard", "none"] = "short"
     """changes of training images: short: what suits short training; standard: crops of a padded image, random flips"""
     limit: int | None = None
@@ -96,6 +100,8 @@ class Recipe:
             check_amount(self.validate)
         elif self.report_on == "held-out":
             raise SanpError("report_on is held-out, but no image is: set validate to the number of images to hold out")
+        if self.least_steps < 0:
+            raise SanpError(f"least_steps {self.least_steps}: give 0 or more")
         if self.test_every < 0:
             raise SanpError(f"test_every {self.test_every}: give 0 or more")
 

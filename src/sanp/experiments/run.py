@@ -9,6 +9,7 @@ state/              the state of training, removed when the run is finished
 """
 
 import copy
+import math
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -106,13 +107,15 @@ class _Run:
     """One run in progress."""
 
     def __init__(self, recipe: Recipe, folder: Path, watch: Watch | None, tell: Tell) -> None:
-        self.recipe, self.folder, self.watch = recipe, folder, watch
+        self.recipe, self.folder, self.watch, self.tell = recipe, folder, watch, tell
         keep_freed_memory()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         torch.manual_seed(recipe.seed)
         with distributed.first_on_its_machine_first():
             self.data = load_data(recipe)
+        for note in self.data.notes:
+            tell(note)
         self.net = build_named(recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
         if recipe.weights is not None:
             tell(f"{recipe.weights}: {take_weights(self.net, Path(recipe.weights))}")
@@ -127,9 +130,10 @@ class _Run:
 
     def _task(self) -> Task:
         recipe, dataset = self.recipe, self.data
+        batch = min(recipe.batch_size, len(dataset.train))
         loader = data.Batches(
-            dataset.train,
-            min(recipe.batch_size, len(dataset.train)),
+            enough(dataset, batch, recipe.least_steps, self.tell),
+            batch,
             mean=dataset.mean,
             std=dataset.std,
             augment=augmentation(dataset, recipe.augment),
@@ -248,6 +252,22 @@ def _draw_once(net: nn.Module, task: Task) -> None:
     for layer in planned_cost(net, task.example()).gates.values():
         if layer.name == layer.path:
             build_spm(layer.in_channels, layer.out_channels, SPMConfig())
+
+
+def enough(dataset: data.Dataset, batch: int, least: int, tell: Tell) -> data.Examples:
+    """The training images, for a folder as many times that an epoch has ``least`` steps of ``batch`` images.
+
+    The schedules of all stages count epochs; with 3 steps in each, none of them would learn anything.
+    """
+    count = len(dataset.train)
+    times = math.ceil(least * batch / count) if dataset.name.startswith(data.IMAGEFOLDER) else 1
+    if times <= 1:
+        return dataset.train
+    tell(
+        f"{count} training images are few: an epoch goes through them {times} times, in {times * count // batch} steps "
+        f"of {batch} (--least-steps)"
+    )
+    return data.Repeated(dataset.train, times)
 
 
 def augmentation(dataset: data.Dataset, kind: str) -> data.Augment:

@@ -70,9 +70,11 @@ def load_data(recipe: Recipe, root: Path | None = None) -> data.Dataset:
     Of a recipe that reports on its held-out images, these are also the test images.
     """
     if recipe.validate is None:
-        return data.load(recipe.data, root=root, size=recipe.image_size, limit=recipe.limit)
+        return data.load(recipe.data, root=root, size=recipe.image_size, limit=recipe.limit, resize=recipe.resize)
     # Held out before the limit, so that the same images are held out whatever the limit is.
-    dataset = data.hold_out(data.load(recipe.data, root=root, size=recipe.image_size), recipe.validate)
+    dataset = data.hold_out(
+        data.load(recipe.data, root=root, size=recipe.image_size, resize=recipe.resize), recipe.validate
+    )
     assert dataset.held_out is not None
     test = dataset.held_out if recipe.report_on == "held-out" else dataset.test
     return replace(dataset, train=first_after_shuffle(dataset.train, recipe.limit), test=test)

@@ -71,7 +71,7 @@ class Predictor:
         """An image file as the data set's images are: in colour, square and of their size (C, H, W)."""
         if not image.is_file():
             raise SanpError(f"{image} is not a file: give a PNG, JPEG or WebP image")
-        return decode(image, self.inputs.image_size)
+        return decode(image, self.inputs.image_size, self.inputs.resize)
 
     def predict(self, image: Path) -> Prediction:
         """Runs the network on an image file."""

@@ -60,7 +60,7 @@ class Explorer:
             path = Path(folder) / "dropped"
             path.write_bytes(content)
             try:
-                return decode(path, self.inputs.image_size)
+                return decode(path, self.inputs.image_size, self.inputs.resize)
             except SanpError as error:
                 raise SanpError(str(error).replace(str(path), "this file")) from error
 

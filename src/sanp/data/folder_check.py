@@ -1,0 +1,102 @@
+"""What a folder of images would train on: counts, sizes, what resizing does to them, files that cannot be read."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sanp.core.errors import SanpError
+from sanp.data.decode import FORMATS, Resize, decode
+from sanp.data.imagefolder import FileSplit, find_splits
+
+SHOWN = 8
+"""images of each class on the contact sheet"""
+MOST_CLASSES = 24
+"""classes on the contact sheet"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderCheck:
+    """What was found in a folder of images."""
+
+    classes: tuple[str, ...]
+    train: tuple[int, ...]
+    """training images of each class"""
+    test: tuple[int, ...]
+    """test images of each class"""
+    sizes: tuple[tuple[tuple[int, int], int], ...]
+    """width and height with the number of images that have them, the most frequent first"""
+    cut: float
+    """share of the area of all images that cropping the middle square cuts off"""
+    broken: tuple[str, ...]
+    """why a file cannot be read, for each that cannot"""
+    notes: tuple[str, ...]
+    """how the images were split"""
+
+
+def check_folder(path: Path, *, size: int = 32) -> FolderCheck:
+    """Looks at every image under ``path`` as training at ``size`` x ``size`` would read it."""
+    classes, train, test, notes = find_splits(path, size=size)
+    sizes: Counter[tuple[int, int]] = Counter()
+    broken: list[str] = []
+    for file in (*train.files, *test.files):
+        try:
+            decode(Path(file), size)
+            sizes[_size_of(Path(file))] += 1
+        except SanpError as error:
+            broken.append(str(error))
+    area = sum(width * height * count for (width, height), count in sizes.items())
+    kept = sum(min(shape) ** 2 * count for shape, count in sizes.items())
+    return FolderCheck(
+        classes=classes,
+        train=_counts(train, len(classes)),
+        test=_counts(test, len(classes)),
+        sizes=tuple(sizes.most_common()),
+        cut=1 - kept / area if area else 0.0,
+        broken=tuple(broken),
+        notes=notes,
+    )
+
+
+def contact_sheet(path: Path, file: Path, *, size: int = 32, resize: Resize = "crop") -> None:
+    """Writes a picture with a row of training images for each class, exactly as a network would get them, to ``file``.
+
+    ``path`` is the folder of the images; ``size`` and ``resize`` are those of the recipe.
+    """
+    from PIL import Image
+
+    classes, train, _, _ = find_splits(path, size=size)
+    side = max(size, 48)
+    rows = []
+    for label in range(min(len(classes), MOST_CLASSES)):
+        of_class = (train.labels == label).nonzero().flatten()[:SHOWN]
+        tiles = [_tile(Path(train.files[position]), size, side, resize) for position in of_class.tolist()]
+        blank = np.full((side + 4, side + 4, 3), 255, np.uint8)
+        rows.append(np.concatenate([*tiles, *([blank] * (SHOWN - len(tiles)))], 1))
+    Image.fromarray(np.concatenate(rows)).save(file)
+
+
+def _tile(path: Path, size: int, side: int, resize: Resize) -> npt.NDArray[np.uint8]:
+    """An image with a white border, enlarged to ``side`` pixels; a red one if it cannot be read."""
+    try:
+        pixels = torch.from_numpy(decode(path, size, resize).copy()).float()[None]
+    except SanpError:
+        pixels = torch.tensor([255.0, 0.0, 0.0]).view(1, 3, 1, 1).expand(1, 3, size, size)
+    large = torch.nn.functional.interpolate(pixels, (side, side))[0].byte().permute(1, 2, 0).numpy()
+    return np.pad(large, ((2, 2), (2, 2), (0, 0)), constant_values=255)
+
+
+def _counts(split: FileSplit, classes: int) -> tuple[int, ...]:
+    return tuple(torch.bincount(split.labels, minlength=classes).tolist())
+
+
+def _size_of(path: Path) -> tuple[int, int]:
+    """Width and height of an image as it is shown, upright."""
+    from PIL import Image
+
+    with Image.open(path, formats=FORMATS) as image:
+        turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # EXIF orientations that lie on the side
+        return (image.height, image.width) if turned else (image.width, image.height)
