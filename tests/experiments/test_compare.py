@@ -10,6 +10,7 @@ import pytest
 from sanp.core.checks import is_installed
 from sanp.core.errors import SanpError
 from sanp.experiments.compare import Job, carry_out, compare, make_plan, read_plan
+from sanp.experiments.run_folder import read_report
 from sanp.experiments.table import Row, read_rows, to_csv, to_latex, to_markdown, write_table
 from tests.tools import tiny_run
 
@@ -209,3 +210,28 @@ def test_runs_side_by_side_that_fail_are_all_named(tmp_path: Path) -> None:
     with pytest.raises(SanpError, match="2 of 2 runs did not end"):
         compare(make_plan(missing, tmp_path), tmp_path, workers=2, tell=told.append)
     assert len(told) == 2 and all("missing.safetensors is not a file" in line for line in told)
+
+
+def test_rows_of_several_seeds_start_from_one_dense_network_and_show_mean_and_deviation(
+    tiny: None, tmp_path: Path
+) -> None:
+    fit = {"pretrain_epochs": 1, "warmup_epochs": 1, "joint_epochs": 1, "precision": "fp32"}
+    settings = {"backbone": "tiny", "batch_size": 32, "budget": "70%", "methods": ["l1", "random"], "fit": fit}
+    plan = make_plan(settings, tmp_path, seeds=3)
+    assert [job.folder.name for job in plan.rows[:3]] == [f"tiny-digits-l1-70{end}" for end in ("", "-seed1", "-seed2")]
+    assert len(plan.dense) == 1 and len({job.recipe.pretrained for job in plan.rows}) == 1
+    rows = compare(plan, tmp_path)
+    errors = [1 - read_report(job.folder)["accuracy"] for job in plan.rows[:3]]
+    assert [each.method for each in rows] == ["dense", "l1", "random"]
+    assert rows[1].errors == pytest.approx(errors) and rows[1].error == pytest.approx(sum(errors) / 3)
+    assert read_rows([plan.rows[0].folder, plan.rows[0].folder])[1].errors == ()  # one run is one seed
+    with pytest.raises(SanpError, match="seeds 0: give at least 1"):
+        make_plan(settings, tmp_path, seeds=0)
+
+
+def test_the_deviation_and_the_number_of_seeds_are_shown_by_hand_worked_numbers() -> None:
+    seeded = row("sanp", error=0.09, errors=(0.08, 0.09, 0.10), deciding=0.0018 * 174.3e6)
+    table = to_markdown([*ROWS[:2], seeded]).splitlines()
+    assert table[0] == ("| Backbone | Model | L-a | S-a | Error (%) | Seeds | FLOPs (M) | Pruned (%) | Deciding (%) |")
+    assert table[3] == "| M-CifarNet | FBS |  | ✓ | 9.41 | 1 | 44.3 | 74.6 |  |"
+    assert table[4] == "| M-CifarNet | SANP | ✓ | ✓ | 9.00 ± 1.00 | 3 | 39.3 | 77.5 | 0.18 |"

@@ -10,6 +10,8 @@ from sanp.cli.console import make_console, plain, plain_lines
 from sanp.core.errors import SanpError
 from sanp.experiments.compare import compare as carry_out
 from sanp.experiments.compare import read_plan
+from sanp.experiments.paired import compare_paired, to_markdown
+from sanp.experiments.results import append, commit
 from sanp.experiments.table import FORMATS, read_rows, write_table
 from sanp.experiments.timing import time_runs
 
@@ -18,6 +20,12 @@ def compare(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders of finished runs.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Comparison to train: a recipe with methods = [...].")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the comparison (with --recipe).")] = Path("runs/compare"),
+    seeds: Annotated[int, typer.Option(help="Seeds of each row: mean and deviation are shown (with --recipe).")] = 1,
+    paired: Annotated[
+        bool,
+        typer.Option("--paired", help="Compare the first run with each other one image by image (McNemar's test)."),
+    ] = False,
+    results: Annotated[Path | None, typer.Option(help="Add what --paired found to this file, a line a pair.")] = None,
     workers: Annotated[int, typer.Option(help="Runs at the same time, on Ray if it is installed (with --recipe).")] = 1,
     time: Annotated[
         bool,
@@ -30,9 +38,12 @@ def compare(
     """Compare methods in one table: train a comparison, or read finished runs."""
     if (recipe is None) == (not runs):
         raise SanpError("give run folders, or a comparison with --recipe: one of the two")
+    if paired:
+        _paired(runs or [], results)
+        return
     console = make_console(stderr=True)
     if recipe is not None:
-        plan = read_plan(recipe, out)
+        plan = read_plan(recipe, out, seeds=seeds)
         rows = carry_out(plan, out, workers=workers, timed=time, tell=lambda line: console.print(plain(line)))
     else:
         if time:
@@ -41,3 +52,12 @@ def compare(
     sys.stdout.write(plain_lines(FORMATS["markdown"](rows)))
     if table is not None:
         write_table(rows, table)
+
+
+def _paired(runs: list[Path], results: Path | None) -> None:
+    """Prints the first run against each other one, and adds a line for each pair to the file ``results``."""
+    pairs = compare_paired(runs)
+    sys.stdout.write(plain_lines(to_markdown(runs, pairs)))
+    for other, pair in zip(runs[1:], pairs, strict=True):
+        if results is not None:
+            append(results, {"runs": [runs[0].name, other.name], **pair.as_dict(), "commit": commit()})

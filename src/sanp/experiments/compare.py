@@ -50,16 +50,20 @@ class Plan:
     """the runs of the rows, which start from the dense networks"""
 
 
-def read_plan(path: Path, folder: Path) -> Plan:
-    """The plan of the comparison recipe in the file ``path``; its runs will be in ``folder``."""
-    return make_plan(read_recipe(path), folder, str(path))
+def read_plan(path: Path, folder: Path, *, seeds: int = 1) -> Plan:
+    """The plan of the comparison recipe in the file ``path``; the other arguments are those of :func:`make_plan`."""
+    return make_plan(read_recipe(path), folder, str(path), seeds=seeds)
 
 
-def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparison") -> Plan:
+def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparison", *, seeds: int = 1) -> Plan:
     """The plan of a comparison recipe given as plain values; its runs will be in ``folder``.
+
+    Every row is run with ``seeds`` seeds, from that of its recipe on, from the same dense network.
 
     ``where`` names the recipe in error messages.
     """
+    if seeds < 1:
+        raise SanpError(f"seeds {seeds}: give at least 1")
     common = {name: value for name, value in settings.items() if name not in ("methods", "row")}
     methods, rows = settings.get("methods", []), settings.get("row", [])
     if not isinstance(methods, list) or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -76,10 +80,11 @@ def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparis
     _check_epochs(recipes, where)
     jobs: list[Job] = []
     for recipe in recipes:
-        name = _unused(_name(recipe, f"{recipe.method}-{recipe.budget.strip('%')}"), [job.folder for job in jobs])
-        if recipe.pretrained is None:
-            recipe = replace(recipe, pretrained=str(dense[dense_recipe(recipe)] / MODEL))
-        jobs.append(Job(recipe, folder / name))
+        start = recipe.pretrained or str(dense[dense_recipe(recipe)] / MODEL)
+        for seed in range(recipe.seed, recipe.seed + seeds):
+            each = replace(recipe, seed=seed, pretrained=start)
+            name = _unused(_name(each, f"{each.method}-{each.budget.strip('%')}"), [job.folder for job in jobs])
+            jobs.append(Job(each, folder / name))
     return Plan(tuple(Job(recipe, place) for recipe, place in dense.items()), tuple(jobs))
 
 

@@ -3,12 +3,15 @@
 import csv
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 from sanp.core.errors import unknown_name
 from sanp.core.files import write_text
+from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import read_report, read_run
+from sanp.experiments.seeds import mean_and_deviation
 from sanp.methods import METHODS
 
 NAMES = {
@@ -56,13 +59,17 @@ class Row:
     layer_adaptive: bool
     sample_adaptive: bool
     error: float
-    """share of the test images that are classified wrongly"""
+    """share of the test images that are classified wrongly; the mean over the seeds"""
     flops: float
     """of one image, on average"""
     dense_flops: float
     """of one image with all channels computed"""
     seconds: float | None
     """time of one image; None if it was not measured"""
+    deciding: float | None = None
+    """FLOPs of one image that deciding what to prune takes, which ``flops`` does not hold; None: not known"""
+    errors: tuple[float, ...] = ()
+    """the errors of all seeds, if there are several"""
 
     @property
     def pruned(self) -> float:
@@ -73,12 +80,33 @@ class Row:
 def read_rows(folders: Iterable[Path]) -> list[Row]:
     """The rows of the finished runs in ``folders``, grouped by data set and backbone, dense networks first."""
     rows: list[Row] = []
+    by_seed: dict[Recipe, list[Row]] = {}
     for folder in folders:
-        for row in _rows_of(folder):
-            if row not in rows:
-                rows.append(row)
+        recipe, (dense, *pruned) = read_run(folder), _rows_of(folder)
+        if dense not in rows:
+            rows.append(dense)
+        for row in pruned:
+            same = by_seed.setdefault(replace(recipe, seed=0, threads=None, test_every=0), [])
+            if row not in same:
+                same.append(row)
+    rows += [_mean(same) for same in by_seed.values()]
     groups = list(dict.fromkeys((row.data, row.backbone) for row in rows))
     return sorted(rows, key=lambda row: (groups.index((row.data, row.backbone)), row.method != "dense"))
+
+
+def _mean(rows: list[Row]) -> Row:
+    """One row for runs that differ by their seed alone."""
+    if len(rows) == 1:
+        return rows[0]
+    errors = tuple(row.error for row in rows)
+    times = [row.seconds for row in rows if row.seconds is not None]
+    return replace(
+        rows[0],
+        error=fmean(errors),
+        errors=errors,
+        flops=fmean(row.flops for row in rows),
+        seconds=fmean(times) if times else None,
+    )
 
 
 def _rows_of(folder: Path) -> list[Row]:
@@ -105,6 +133,7 @@ def _rows_of(folder: Path) -> list[Row]:
         flops=found["flops"],
         dense_flops=found["dense_flops"],
         seconds=found.get("seconds_per_image"),
+        deciding=found["overhead_flops"],
     )
     return [dense] if method.name == "dense" else [dense, pruned]
 
@@ -113,11 +142,15 @@ def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:
     """The cells of the table as text, with the heading as the first row.
 
     ``tick`` marks methods that are layer-adaptive or sample-adaptive. There is a column for the data set only if there
-    are several, and one for the time only if it was measured.
+    are several, one for the number of seeds only if a row has several, and those for what deciding costs and for the
+    time only if it is known.
     """
     several = len({row.data for row in rows}) > 1
     timed = any(row.seconds is not None for row in rows)
-    heading = ["Backbone", "Model", "L-a", "S-a", "Error (%)", "FLOPs (M)", "Pruned (%)"]
+    seeded = any(row.errors for row in rows)
+    heading = ["Backbone", "Model", "L-a", "S-a", "Error (%)", *(["Seeds"] if seeded else []), "FLOPs (M)"]
+    decided = any(row.deciding is not None for row in rows)
+    heading += ["Pruned (%)", *(["Deciding (%)"] if decided else [])]
     lines = [[*(["Data"] if several else []), *heading, *(["Seconds/image"] if timed else [])]]
     for row in rows:
         line = [
@@ -125,13 +158,19 @@ def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:
             shown(row.method),
             tick if row.layer_adaptive else "",
             tick if row.sample_adaptive else "",
-            f"{100 * row.error:.2f}",
+            mean_and_deviation([100 * error for error in row.errors or (row.error,)]),
+            *([str(max(1, len(row.errors)))] if seeded else []),
             f"{row.flops / 1e6:.1f}" if row.flops >= 1e6 else f"{row.flops / 1e6:.4f}",
             "" if row.method == "dense" else f"{100 * row.pruned:.1f}",
+            *([_deciding(row)] if decided else []),
         ]
         time = "" if row.seconds is None else f"{row.seconds:.5f}"
         lines.append([*([row.data] if several else []), *line, *([time] if timed else [])])
     return lines
+
+
+def _deciding(row: Row) -> str:
+    return "" if row.deciding is None else f"{100 * row.deciding / row.dense_flops:.2f}"
 
 
 def to_markdown(rows: list[Row]) -> str:
