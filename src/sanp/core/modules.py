@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 
 def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -66,3 +66,12 @@ def device_of(net: nn.Module) -> torch.device:
     """The device of the network's first parameter; the CPU if it has no parameters."""
     parameter = next(net.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
+
+
+def placed_for(net: nn.Module, example: Any) -> Any:
+    """The example input on the network's device; as it is if the network has no parameters, or on several devices."""
+    devices = {parameter.device for parameter in net.parameters()}
+    if len(devices) != 1:
+        return example
+    device = devices.pop()
+    return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, example)

@@ -61,6 +61,8 @@ class Recipe:
     """images of the final report; held-out: those of validate, and the test images are not read, as a trial wants"""
     pretrained: str | None = None
     """dense network to start from instead of pretraining: a file, or the name of a network in the package"""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """where the network is trained; auto: on CUDA or MPS if there is one, else on the processor"""
     threads: int | None = None
     """number of processor threads; none: as many as PyTorch chooses"""
     test_every: int = 1

@@ -22,6 +22,7 @@ from torch import nn
 from sanp import data
 from sanp.checkpoint import load, save
 from sanp.core import distributed
+from sanp.core.devices import chosen_device
 from sanp.core.distributed import by_first
 from sanp.core.errors import SanpError, Stopped
 from sanp.core.files import locked, own_folder, write_text
@@ -121,6 +122,7 @@ class _Run:
             tell(f"{recipe.weights}: {take_weights(self.net, Path(recipe.weights))}")
         if recipe.pretrained is not None:
             self.net = load(weights_named(recipe.pretrained), self.net)
+        self.net = self.net.to(chosen_device(recipe.device))
         set_dropout(self.net, recipe.fit.dropout)
         self.task = self._task()
         self.dense: Report | None = None

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from sanp.core.errors import SanpError
-from sanp.core.modules import tensors_in
+from sanp.core.modules import placed_for, tensors_in
 from sanp.gating.cost import CostModel
 from sanp.gating.sites import find_sites
 from sanp.tracing.graph import ConvolutionCall, Trace, Value
@@ -25,8 +25,9 @@ def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:
     """A trace of ``net``, and the example input that it was traced with.
 
     An example of one sample is doubled, since only with two samples the trace shows where samples are mixed. A network
-    that splits its batch into single samples is traced with one sample.
+    that splits its batch into single samples is traced with one sample. The example is moved to the network's device.
     """
+    example = placed_for(net, example)
     first = next(iter(tensors_in(example)), None)
     if first is not None and first.numel() == 0:
         raise SanpError(f"the example_input of shape {tuple(first.shape)} is empty: give at least one sample")

@@ -14,7 +14,7 @@ from sanp.core.batch_checks import explained
 from sanp.core.bisection import bisect, nearest
 from sanp.core.checks import check_kind, check_many
 from sanp.core.errors import SanpError
-from sanp.core.modules import call_with, evaluating, tensors_in
+from sanp.core.modules import call_with, evaluating, placed_for, tensors_in
 from sanp.spm.recording import decisions_of, record
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def calibrate_thresholds(
     All layers get the same level, at most ``steps`` of which are tried. If none comes near, single layers are opened.
     ``images`` is a tensor or batches, see :func:`batches_of`. Returns the share that was reached.
     """
-    batches = batches_of(images, max(1, len(network.origin.input_shapes)))
+    batches = [placed_for(network, batch) for batch in batches_of(images, max(1, len(network.origin.input_shapes)))]
     tensors = tensors_in(batches)
     if not batches or not all(tensor.numel() for tensor in tensors):
         raise SanpError("set_budget was given no images: give some of the training images, a few hundred serve")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
+from sanp.core.devices import exact_on
 from sanp.core.errors import SanpError
 from sanp.gating.gating import MakeSPM
 from sanp.methods.parts.q_learning import ChoosingMethod, ChoosingSPM, Episode, taken
@@ -57,7 +58,7 @@ class ControlNode(Saliency):
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, 2)
         """The values, in float32 even under autocast."""
-        with torch.autocast(x.device.type, enabled=False):
+        with exact_on(x):
             values: Tensor = self.values(torch.relu(self.hidden(descriptor(x))))
             return values
 

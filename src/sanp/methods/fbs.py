@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
+from sanp.core.devices import exact_on
 from sanp.core.errors import SanpError
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
@@ -77,7 +78,7 @@ class BoostingSaliency(Saliency):
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
         """relu(φ ss(x) + ρ), in float32 even under autocast."""
-        with torch.autocast(x.device.type, enabled=False):
+        with exact_on(x):
             ss = x.float().abs().mean(tuple(range(2, x.dim())))  # (N, C_in)
             return F.relu(self.phi(ss))
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
+from sanp.core.devices import exact_on
 from sanp.core.errors import SanpError
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
@@ -82,7 +83,7 @@ class RecurrentValues(Saliency):
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, GROUPS)
         """The action values, in float32 even under autocast."""
-        with torch.autocast(x.device.type, enabled=False):
+        with exact_on(x):
             before = None if self.first else _hidden.get()
             hidden = self.agent.cell(torch.relu(self.encode(descriptor(x))), before)
             _hidden.set(None if self.last else hidden)

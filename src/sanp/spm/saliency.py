@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sanp.core.devices import exact_on
+
 AT_A_TIME = 2**19
 """values of a feature map that are summed at a time; as float32 they fit into a core's own cache"""
 
@@ -159,7 +161,7 @@ class PredictedSaliency(Saliency):
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
         """The saliencies, in float32 even under autocast: decisions must not depend on rounding."""
-        with torch.autocast(x.device.type, enabled=False):
+        with exact_on(x):
             d = self.standardize(descriptor(x).to(self.w1.weight.dtype))  # (N, C_in)
             s: Tensor = self.w2(F.relu(self.w1(d)))  # (N, C_out)
             return s
@@ -184,7 +186,7 @@ class PredictedSaliency(Saliency):
         self.w2.weight.copy_(random / self.w2.in_features**0.5)
         if self.w2.bias is not None:
             spread = torch.rand(self.w2.bias.shape, generator=generator)
-            nn.init.ones_(self.w2.bias).add_(spread - 0.5)
+            nn.init.ones_(self.w2.bias).add_((spread - 0.5).to(self.w2.bias))
 
 
 class StaticSaliency(Saliency):

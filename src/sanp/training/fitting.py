@@ -12,7 +12,9 @@ from dataclasses import replace
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from sanp.core.devices import moved
 from sanp.core.errors import SanpError
+from sanp.core.modules import unwrapped
 from sanp.gating.accounting import mean_kept
 from sanp.gating.network import GatedNetwork
 from sanp.spm.binarize import Binarizer
@@ -43,6 +45,7 @@ def fit(
     loss: TaskLoss | None = None,
     teacher: nn.Module | None = None,
     distill_loss: DistillLoss | None = None,
+    device: str | None = None,
     progress: bool = True,
     on_step: Callable[[Progress], None] | None = None,
 ) -> History:
@@ -56,10 +59,17 @@ def fit(
     network to distill from; if not given, the gated network as it is at the start. A teacher that knows nothing on the
     first batches is left out with a warning. ``distill_loss`` computes the distillation loss from the output and the
     teacher's; if not given, logits are compared by their distributions and other outputs by their squared difference.
-    ``progress`` shows how far training is. ``on_step`` is called with a :class:`Progress` after each step.
+    ``device`` moves the network and the teacher there first: auto, cpu, cuda or mps. ``progress`` shows how far
+    training is. ``on_step`` is called with a :class:`Progress` after each step. A network that ``torch.compile`` wraps
+    is trained without the wrapper.
 
     Returns the means of each epoch.
     """
+    if isinstance(gated, nn.Module):
+        gated = unwrapped(gated)  # type: ignore[assignment]
+    if device is not None:
+        moved(gated, device)
+        moved(teacher, device)
     config = config or FitConfig()
     task = Task(
         loader=train_loader,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from torch import nn
 
 from sanp.core.checks import check_network
+from sanp.core.devices import moved
 from sanp.core.errors import SanpError
 from sanp.gating.network import GatedNetwork
 from sanp.training.config import FitConfig
@@ -23,6 +24,7 @@ def pretrain(
     epochs: int | None = None,
     config: FitConfig | None = None,
     loss: TaskLoss | None = None,
+    device: str | None = None,
     progress: bool = True,
     on_step: Callable[[Progress], None] | None = None,
 ) -> History:
@@ -30,10 +32,13 @@ def pretrain(
 
     ``net`` is trained in place on the batches of (input, target) that ``train_loader`` gives. ``epochs`` takes the
     place of ``config.pretrain_epochs``; ``config`` has the other settings, such as ``pretrain_lr``. ``loss`` computes
-    the loss from output and target; cross entropy if not given. ``progress`` shows how far training is; ``on_step`` is
-    called with a :class:`Progress` after each step. Returns the means of each epoch.
+    the loss from output and target; cross entropy if not given. ``device`` moves the network there first: auto,
+    cpu, cuda or mps. ``progress`` shows how far training is; ``on_step`` is called with a :class:`Progress` after each
+    step. Returns the means of each epoch.
     """
     check_network(net)
+    if device is not None:
+        moved(net, device)
     if isinstance(net, GatedNetwork):
         raise SanpError("the network is gated already: pretrain it before sanp.gate, or train it with sanp.fit")
     config = config or FitConfig()

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sanp.core.devices import exact_on
 from sanp.core.modules import device_of
 from sanp.spm.recording import Gates, forward_of, note
 from sanp.tracing.tracer import trace_forward
@@ -50,7 +51,7 @@ class CodeLayer(nn.Module):
         v = self.mean_v
         if self.training:
             mean = F.max_pool2d(F.relu(y.detach()).mean(0, keepdim=True), self.pool)  # (1, C, H / 2, W / 2)
-            with torch.autocast(x.device.type, enabled=False):  # decisions must not depend on rounding
+            with exact_on(x):  # decisions must not depend on rounding
                 total = F.linear(mean.flatten(1).float(), self.code.weight)[0]
                 v = total / self.size + self.code.bias  # (C,); divided, so that a step moves v alike in all layers
             with torch.no_grad():
