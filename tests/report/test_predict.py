@@ -36,6 +36,22 @@ def test_a_file_gets_the_answer_and_the_cost_that_the_test_image_got(folder: Pat
         assert prediction.seconds > 0
 
 
+def test_the_engine_answers_and_the_network_does_not_run(
+    folder: Path, images: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = Predictor(folder)
+    expected = predictor.look._slow(predictor.inputs.normalise(predictor.pixels(images[0])[None].copy()))
+    assert predictor.look.engine.plan.native
+
+    def runs(*args: object, **kwargs: object) -> None:
+        raise AssertionError("torch computes it")
+
+    monkeypatch.setattr(predictor.look._slow.network, "forward", runs)
+    prediction = predictor.predict(images[0])
+    assert prediction.flops == float(expected.flops[0])
+    assert prediction.confidence == pytest.approx(float(expected.probabilities.max()), abs=1e-5)
+
+
 def test_json_for_scripts(
     folder: Path, images: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,9 @@ from sanp.core.modules import as_arguments, tensors_in
 from sanp.engine.arguments import bound, in_order
 from sanp.engine.plan import Plan
 from sanp.engine.steps import Forced, NativeStep, TorchStep, Values
+from sanp.spm.gated_conv import GatedConv
 from sanp.tracing.graph import Value
+from sanp.tracing.topology import module_path
 
 
 class Engine:
@@ -103,7 +105,26 @@ class Engine:
         ``example`` is as :func:`sanp.compile` takes it; ``decisions`` has (N, C_out) for each gated layer by name, as
         ``sanp.record`` gives them. A layer's score is (N, groups of channels): open where it is high.
         """
-        forced = Forced(decisions)
+        return self._with_scores(example, Forced(decisions))
+
+    def run_recorded(self, example: Any) -> tuple[list[Tensor], dict[str, Tensor]] | None:
+        """The tensors of the result, and what the gates decided: (N, C_out), 0 or 1, for each gated layer by name.
+
+        ``example`` is as :func:`sanp.compile` takes it. None where it cannot be told: all runs in torch, or a number is
+        not finite, or a gate waits for a batch norm outside its module.
+        """
+        outputs, scores = self._with_scores(example, Forced(None))
+        spms = {module.name: module.spm for module in self._reference.modules() if isinstance(module, GatedConv)}
+        known = {module_path(layer) for layer in scores}
+        if not self._steps or known != set(spms) or not all(bool(each.isfinite().all()) for each in outputs):
+            return None
+        decided = {}
+        for layer, score in scores.items():
+            spm = spms[module_path(layer)]
+            decided[layer] = spm.binarize.decide(score).float().repeat_interleave(spm.group, 1)
+        return outputs, decided
+
+    def _with_scores(self, example: Any, forced: Forced) -> tuple[list[Tensor], dict[str, Tensor]]:
         values: Values = dict(zip(self._inputs, tensors_in(in_order(self._reference, example)), strict=True))
         batch = len(next(iter(values.values())))
         with torch.no_grad():

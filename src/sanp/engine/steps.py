@@ -22,8 +22,8 @@ Values = dict[Value, Tensor]
 class Forced:
     """Decisions that the gates of one call have to take, and the scores that they would have decided by."""
 
-    decisions: Mapping[str, Tensor]
-    """layer name to (N, C_out), 0 or 1"""
+    decisions: Mapping[str, Tensor] | None
+    """layer name to (N, C_out), 0 or 1; None: the gates decide, and only their scores are wanted"""
     scores: dict[str, Tensor] = field(default_factory=dict)
     """layer name to (N, groups of channels), filled in as the gates run"""
 
@@ -63,11 +63,14 @@ class NativeStep:
         if forced is None or not self.gates:
             finite = self.program.run_at(*addresses, batch, self.threads)
         else:
-            opened = torch.cat([forced.decisions[gate.layer] for gate in self.gates], 1).to(torch.uint8).contiguous()
-            scores = torch.empty(opened.shape)
-            finite = self.program.run_at(
-                *addresses, batch, self.threads, forced=opened.data_ptr(), scores=scores.data_ptr()
-            )
+            scores = torch.empty(batch, sum(gate.channels for gate in self.gates))
+            opened = None
+            if forced.decisions is not None:
+                opened = (
+                    torch.cat([forced.decisions[gate.layer] for gate in self.gates], 1).to(torch.uint8).contiguous()
+                )
+            address = None if opened is None else opened.data_ptr()
+            finite = self.program.run_at(*addresses, batch, self.threads, forced=address, scores=scores.data_ptr())
             parts = scores.split([gate.channels for gate in self.gates], 1)
             forced.scores |= {gate.layer: part[:, : gate.groups] for gate, part in zip(self.gates, parts, strict=True)}
         values.update(zip(self.outputs, made, strict=True))
@@ -101,10 +104,15 @@ class TorchUnit:
                 if value is not None:
                     values[value] = leaf
 
-    def run_forced(self, values: Values, forced: Forced) -> None:
+    def run_forced(self, values: Values, batch: int, forced: Forced) -> None:
         """As the module computes it with other decisions than its own."""
         assert self.module is not None
         x = values[self.ends[0]]
+        if forced.decisions is None:
+            if isinstance(self.module, GatedConv):
+                forced.scores[self.layer] = self.module.spm.score(self.module.spm(x))
+            self.run(values, batch)
+            return
         if isinstance(self.module, FollowingConv):
             scale = self.module.open_channels(forced.decisions)
         else:
@@ -125,7 +133,7 @@ class TorchStep:
         """Adds all that the operators make to ``values``; every sample counts as finite, for torch skips nothing."""
         for unit in self.units:
             if forced is not None and unit.module is not None and not unit.module.norm_outside:
-                unit.run_forced(values, forced)
+                unit.run_forced(values, batch, forced)
             else:
                 unit.run(values, batch)
         return b"\1" * batch

@@ -1,6 +1,5 @@
 """Predictions for image files: the label, how sure the network is, what it cost and how long it took."""
 
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,19 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sanp.core.errors import SanpError
 from sanp.core.forward_size import check_forward
-from sanp.core.modules import evaluating
 from sanp.data.decode import decode
-from sanp.evaluation import Onlooker
 from sanp.experiments.inputs import FILE, Inputs, read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.gating.network import GatedNetwork
-
-TIMES = 5
-"""forwards that an image is timed over; their median is the time"""
+from sanp.report.fast_look import FastLook
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class Prediction:
     kept: float
     """the same as a share of the dense network's"""
     seconds: float
-    """one forward of this image alone, without reading the file"""
+    """one call of the engine for this image alone, without reading the file"""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -65,7 +60,7 @@ class Predictor:
                 f"{'x'.join(map(str, shape[1:]))}: remove that file, it is made again from the data"
             )
         check_forward(self.network, torch.empty(1, channels, size, size, device="meta"), folder / FILE)
-        self.look = Onlooker(self.network, torch.zeros(1, channels, size, size))
+        self.look = FastLook(self.network, torch.zeros(1, channels, size, size))
 
     def pixels(self, image: Path) -> npt.NDArray[np.uint8]:
         """An image file as the data set's images are: in colour, square and of their size (C, H, W)."""
@@ -81,14 +76,4 @@ class Predictor:
         flops = float(seen.flops[0])
         kept = flops / self.look.cost.dense_flops
         name = self.inputs.classes[int(label)]
-        return Prediction(str(image), name, float(confidence), flops, kept, self._seconds(x))
-
-    def _seconds(self, x: Tensor) -> float:
-        """The median time of a forward."""
-        taken = []
-        with evaluating(self.network), torch.inference_mode():
-            for _ in range(TIMES):
-                start = time.perf_counter()
-                self.network(x)
-                taken.append(time.perf_counter() - start)
-        return sorted(taken)[TIMES // 2]
+        return Prediction(str(image), name, float(confidence), flops, kept, self.look.seconds(x))

@@ -18,6 +18,7 @@ from sanp.experiments.inputs import inputs_of, keep_inputs
 from sanp.gating.network import GatedNetwork
 from sanp.report.explorer.answers import Answer
 from sanp.report.explorer.budgets import Setting, Shifts, measure_settings
+from sanp.report.fast_look import FastLook
 
 MEASURED_ON = 32
 """test images that the cost of a setting is measured on"""
@@ -41,6 +42,8 @@ class Explorer:
         self.look = Onlooker(self.network, torch.zeros(1, dataset.channels, size, size))
         self._lock = threading.Lock()
         self._shifts = Shifts(self.network) if isinstance(self.network, GatedNetwork) else None
+        self._compiled: dict[int, FastLook] = {}
+        """position of a setting to the network compiled under it"""
         self.settings, self.trained = self._measure()
 
     @property
@@ -66,9 +69,11 @@ class Explorer:
 
     def answer(self, pixels: Pixels, place: int) -> tuple[Answer, Seen]:
         """What the network says of an image (C, H, W) and does under the setting at ``place`` in ``settings``."""
-        setting = self.settings[place]
+        setting, x = self.settings[place], self.inputs.normalise(pixels[None].copy())
         with self._set(setting):
-            seen = self.look(self.inputs.normalise(pixels[None].copy()))
+            if place not in self._compiled:
+                self._compiled[place] = FastLook(self.network, x)
+            seen = self._compiled[place](x)
         kept = float(seen.flops[0]) / self.dense_flops
         return Answer(setting, seen.probabilities[0].numpy(), kept), seen
 
