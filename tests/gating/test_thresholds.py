@@ -79,3 +79,22 @@ def test_a_network_of_several_inputs_takes_batches_of_them() -> None:
         assert gated.set_budget(0.6, batches) == pytest.approx(0.6, abs=0.02)
     with pytest.raises(sanp.SanpError, match="a batch"):
         gated.set_budget(0.6, ["left", "right"])
+
+
+class Overflows(nn.Module):
+    """Too large for float32, but for images of nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = block(3, 8), conv(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x)) * 1e30 * 1e30 * x.abs().sum()
+
+
+def test_a_budget_with_which_outputs_are_not_finite_is_an_error_and_changes_nothing() -> None:
+    gated = sanp.gate(Overflows(), torch.zeros(1, 3, 8, 8)).eval()
+    before = {name: value.clone() for name, value in gated.state_dict().items()}
+    with pytest.raises(sanp.SanpError, match="NaN or infinity for the images"):
+        gated.set_budget("50%", IMAGES)
+    assert all(torch.equal(value, before[name]) for name, value in gated.state_dict().items())

@@ -3,8 +3,9 @@
 Top-k gates have no threshold; for them k is changed. The *level* of an SPM stands for either (see spm/binarize.py).
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -74,10 +75,7 @@ def calibrate_thresholds(
         raise SanpError("this network has no gated layer, so its cost cannot be changed")
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
         raise SanpError("the images to set the budget on hold NaN or infinity: give others")
-    generator = torch.Generator().manual_seed(0)
     spms = [layer.spm for layer in network.layers.values()]
-    for spm in spms:
-        spm.saliency.wake(generator)
 
     def kept_at(level: float) -> float:
         for spm in spms:
@@ -85,7 +83,10 @@ def calibrate_thresholds(
         return kept_on(network, batches)
 
     told = explained(network, batches[0], None) if isinstance(batches[0], Tensor) else nullcontext()
-    with told, evaluating(network):
+    with told, evaluating(network), _finite_outputs(network, batches[0]):
+        generator = torch.Generator().manual_seed(0)
+        for spm in spms:
+            spm.saliency.wake(generator)
         tried = _tried_levels(kept_at, kept, spms[0].level, steps)
         near = nearest(tried, kept)
         same = any(spm.binarize.same_in_all_layers for spm in spms)
@@ -94,6 +95,24 @@ def calibrate_thresholds(
             if abs(reached - kept) < abs(tried[near] - kept):
                 return reached
         return kept_at(near)
+
+
+@contextmanager
+def _finite_outputs(network: "GatedNetwork", batch: Any) -> Iterator[None]:
+    """At the end, an error if the network puts out NaN or infinity for a batch; then its gates are as they were."""
+    before = [(layer.spm, layer.spm.level, copy.deepcopy(layer.spm.state_dict())) for layer in network.layers.values()]
+    yield
+    with torch.no_grad():
+        outputs = [out for out in tensors_in(call_with(network, batch)) if out.is_floating_point()]
+    if all(bool(out.isfinite().all()) for out in outputs):
+        return
+    for spm, level, state in before:
+        spm.load_state_dict(state)
+        spm.level = level
+    raise SanpError(
+        "with this budget the network puts out NaN or infinity for the images: saliencies that were never trained can "
+        "grow from layer to layer; train first (sanp.fit, or a loop with sanp.Budget), then set the budget"
+    )
 
 
 def _open_one_by_one(
