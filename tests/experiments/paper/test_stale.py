@@ -206,3 +206,24 @@ def test_a_folder_of_other_settings_is_not_taken_for_the_rows_own(recipes: Path,
     assert row_folder(tmp_path, row.name, row.recipe) == folder
     (folder / "config.toml").write_text(replace(row.recipe, budget="61%").as_toml())
     assert row_folder(tmp_path, row.name, row.recipe).name == f"{folder.name}-2"
+
+
+def test_the_papers_own_settings_are_rows_that_say_how_far_they_are_scaled(tmp_path: Path) -> None:
+    names = ["m_cifarnet-sanp-paper", "m_cifarnet-sanp-paper-sum"]
+    total, mean = (row.recipe for row in select(ROOT / "recipes", ["methods"], rows=names))
+    assert [each.controller.strength for each in (mean, total)] == [0.01, 256 * 0.01]
+    assert (total.controller.lowest, total.controller.highest) == (-2.56, 2.56)
+    assert changed(mean.as_dict(), total) == [
+        f"controller.{name}, now {value}"
+        for name, value in (("highest 0.01", 2.56), ("lowest -0.01", -2.56), ("strength 0.01", 2.56))
+    ]
+    fit = mean.fit
+    assert (fit.pretrain_epochs, fit.warmup_epochs, fit.joint_epochs, fit.step_epochs) == (15, 5, 15, 5)  # a twentieth
+    line = {
+        **{"name": "methods/m_cifarnet-sanp-paper", "method": "sanp", "backbone": "m_cifarnet", "data": "cifar10"},
+        **{"seed": 0, "images": None, "epochs": [15, 5, 15], "error": 0.5, "pruned": 0.5, "overhead_flops": 0},
+        **{"flops": 5e7, "paper_flops": 5e7, "dense_flops": 1e8, "config": mean.as_dict()},
+    }
+    append(tmp_path / "methods.jsonl", line)
+    page = results_page(tmp_path, ROOT / "recipes")
+    assert "| M-CifarNet | SANP, paper |" in page and "| 15 + 20 (scaled by 0.05) |" in page and "†" not in page

@@ -115,14 +115,19 @@ def row_folder(runs: Path, name: str, recipe: Recipe) -> Path:
     return folder
 
 
-def recipes_now(recipes: Path) -> dict[str, Recipe]:
-    """The recipe of every row by its name, and those of the dense networks by theirs; empty without such a folder."""
+def recipes_now(recipes: Path) -> dict[str, list[Recipe]]:
+    """The recipe of every row by its name, and those of the dense networks, of which several may have one name.
+
+    It is empty without such a folder.
+    """
     if not any((recipes / table).is_dir() for table in TABLES):
         return {}
-    found: dict[str, Recipe] = {}
+    found: dict[str, list[Recipe]] = {}
     for row in select(recipes, TABLES):
-        found[row.name] = row.recipe
-        found.setdefault(row.dense_name, row.dense)
+        found[row.name] = [row.recipe]
+        dense = found.setdefault(row.dense_name, [])
+        if row.dense not in dense:
+            dense.append(row.dense)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from sanp.experiments.paper.deciding import deciding_flops
 from sanp.experiments.paper.rows import TABLES, recipes_now
 from sanp.experiments.paper.stale import changed
+from sanp.experiments.recipe import PRESETS
 from sanp.experiments.results import read
 from sanp.experiments.seeds import mean_and_deviation
 from sanp.experiments.table import NAMES, shown
@@ -47,6 +48,8 @@ SHORT_HEADING = (
     "| pruned |\n"
     "|---|---|---|---|---|---|---|---|---|---|---|"
 )
+PAPER_EPOCHS = PRESETS["paper"]["fit"]["pretrain_epochs"]
+"""epochs of pretraining in the preset ``paper``"""
 STALE = "†"
 """marks a row whose settings are not those of its recipe any more"""
 Line = dict[str, Any]
@@ -110,7 +113,9 @@ def entries(lines: Iterable[Line], recipes: Path | None = None) -> list[Entry]:
     now = {} if recipes is None else recipes_now(recipes)
     runs: dict[str, dict[int, dict[bool, tuple[Line, tuple[str, ...]]]]] = {}
     for line in lines:
-        why = tuple(changed(line["config"], now[line["name"]])) if line["name"] in now else ()
+        whys = [changed(line["config"], recipe) for recipe in now.get(line["name"], ())]
+        fewest: list[str] = min(whys, key=len) if whys else []
+        why = tuple(fewest)
         run = json.dumps([line["name"], line["epochs"], line["images"]])
         runs.setdefault(run, {}).setdefault(line["seed"], {})[not why] = (line, why)
     found: list[Entry] = []
@@ -223,4 +228,6 @@ def length(line: Line) -> str:
     """How long the network was trained: epochs of pretraining and of pruning, and the images if not all were used."""
     pretrain, warmup, joint = line["epochs"]
     epochs = str(pretrain) if line["method"] == "dense" else f"{pretrain} + {warmup + joint}"
+    if line.get("config", {}).get("preset") == "paper" and pretrain != PAPER_EPOCHS:
+        epochs += f" (scaled by {pretrain / PAPER_EPOCHS:.2g})"
     return epochs if line["images"] is None else f"{epochs}, short: {line['images']} images"
