@@ -86,7 +86,7 @@ def test_every_chart_says_what_to_see_in_words_and_names_its_axes(folder: Path) 
     assert len(plots) == len(section.charts) + 2
     assert all(set(str(each["aria-labelledby"]).split()) <= ids and each["role"] == "img" for each in plots)
     assert all(image.get("alt") for image in elements.named("img"))
-    assert sum("data-download" in each for each in elements.named("button")) == 2 * len(plots)
+    assert sum(each.get("id") == "download" for each in elements.named("select")) == 1
 
 
 def test_several_runs_are_compared_and_each_has_its_part(folder: Path) -> None:
@@ -122,7 +122,7 @@ def test_without_the_data_the_page_shows_what_the_report_knows(folder: Path, mon
     monkeypatch.setattr("sanp.experiments.run_folder.load_data", gone)
     elements = Elements(render(read_runs([folder])))
     assert "could not be read: the squares are not here" in elements.words
-    assert not elements.named("img") and not elements.named("select")
+    assert not elements.named("img") and len(elements.named("select")) == 1  # that of the downloads
     assert "The dearest image costs" in elements.words
 
 

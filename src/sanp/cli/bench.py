@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from sanp.cli.console import make_console, plain
 from sanp.cli.target import FORMS, WeightsOption, build_target, read_input, with_network
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
+from sanp.core.files import write_text
 from sanp.engine.bench.bench import Bench, BenchConfig, random_images
 from sanp.engine.bench.bench import bench as measure
 from sanp.engine.bench.tables import time_against_flops, write_figure
@@ -47,13 +49,14 @@ def bench(
     """Time a network at several costs beside the dense one in torch, ONNX Runtime and OpenVINO."""
     require("report", "plotly")
     config = BenchConfig(batch=batch, pruned=_shares(pruned), threads=threads, seconds=seconds, core=core)
-    run = Path(target)
+    run, say = Path(target), partial(make_console(stderr=True).print, soft_wrap=True)
     if run.is_dir():
-        found = measure(run.resolve().name, *_of_run(run), config)
+        found = measure(run.resolve().name, *_of_run(run), config, tell=say)
     else:
-        found = measure(target, *_of_name(target, input, weights), config)
+        found = measure(target, *_of_name(target, input, weights), config, tell=say)
     path = figure or (run if run.is_dir() else Path()) / "bench.html"
     write_figure(time_against_flops([found.as_dict()]), path)
+    write_text(path.with_suffix(".json"), json.dumps(found.as_dict()))
     console = make_console(stderr=as_json)
     if as_json:
         sys.stdout.write(json.dumps(found.as_dict()) + "\n")

@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from sanp.cli.console import make_console, plain
 from sanp.cli.target import with_network
 from sanp.core.checks import require
+from sanp.core.errors import SanpError
 from sanp.core.files import own_folder
+from sanp.experiments.run_folder import DENSE, read_report
 from sanp.experiments.shipped import run_named
+from sanp.experiments.timing import time_runs
 
 
 @with_network
@@ -19,6 +23,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="File of the page, or folder of the figures (default: in the run's folder).")
     ] = None,
+    time: Annotated[bool, typer.Option(help="Measure the time per image first, where it is not known yet.")] = True,
     format: Annotated[str, typer.Option(help="html for the page; png, svg or pdf for its figures.")] = "html",
 ) -> None:
     """Make a page that shows what a network learned to skip: one HTML file that works offline."""
@@ -26,6 +31,8 @@ def report(
     runs = [_writable(run) for run in runs]
     place = runs[0] if len(runs) == 1 else Path()
     console = make_console()
+    if time:
+        _measure_times(runs, console)
     if format == "html":
         from sanp.report.page import write_report
 
@@ -37,6 +44,18 @@ def report(
     folder = out or own_folder(place, "figures")
     drawn = write_figures(runs, folder, format)
     console.print(f"{len(drawn)} figures and captions.md: {plain(folder)}", soft_wrap=True)
+
+
+def _measure_times(runs: list[Path], console: Console) -> None:
+    """Times the networks of runs whose time is not known, with the engine in one thread, and says so."""
+    for run in runs:
+        if read_report(run).get("seconds_per_image") is not None or not (run / DENSE).is_file():
+            continue
+        console.print(f"timing {plain(run)} with the engine, in one thread ...", soft_wrap=True)
+        try:
+            time_runs([run])
+        except SanpError as error:
+            console.print(plain(f"not timed: {error}"), soft_wrap=True)
 
 
 def _writable(run: Path) -> Path:

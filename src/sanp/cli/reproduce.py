@@ -51,6 +51,11 @@ def reproduce(
         raise unknown_name("table or figure", what, known)
     if stale and show:
         raise SanpError("--stale runs rows and --show runs none: give one of the two")
+    if not recipes.is_dir():
+        raise SanpError(
+            f"{recipes} is not here: the recipes, results and pages of the paper's tables are in the source "
+            "repository, not in the installed package; run this in a checkout of it, or give --recipes"
+        )
     pages = page or PAGES
     check_pages(pages)
     tables = [table for table in TABLES if what in (table, "all")]

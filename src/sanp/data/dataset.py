@@ -7,6 +7,7 @@ import torch
 from sanp.core.checks import check_kind
 from sanp.core.errors import SanpError
 from sanp.data.augment import Augment
+from sanp.data.decode import Resize
 from sanp.data.split import Examples, Split, check_examples, chunks
 from sanp.data.whole_numbers import is_whole
 
@@ -29,6 +30,8 @@ class Dataset:
     std: tuple[float, ...]
     augment: Augment
     """The changes that suit these images: digits must not be mirrored."""
+    resize: Resize = "crop"
+    """How images that are not square become it, for those that are read later."""
     notes: tuple[str, ...] = ()
     """What the user should know before training: how the images were split and resized."""
     held_out: Examples | None = None

@@ -105,7 +105,17 @@ def read_imagefolder(
     mean, std = statistics(train)
     augment = Augment(flip=True, flip_alternates=True, translate=size // 16)
     name, notes = f"imagefolder:{path}", (*notes, _said_of(resize, size))
-    return Dataset(name=name, train=train, test=test, classes=classes, mean=mean, std=std, augment=augment, notes=notes)
+    return Dataset(
+        name=name,
+        train=train,
+        test=test,
+        classes=classes,
+        mean=mean,
+        std=std,
+        augment=augment,
+        resize=resize,
+        notes=notes,
+    )
 
 
 def find_splits(

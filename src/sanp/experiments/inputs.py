@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -57,7 +57,13 @@ class Inputs:
 
 def inputs_of(dataset: data.Dataset) -> Inputs:
     """The inputs of a data set."""
-    return Inputs(image_size=dataset.image_size, mean=dataset.mean, std=dataset.std, classes=dataset.classes)
+    return Inputs(
+        image_size=dataset.image_size,
+        mean=dataset.mean,
+        std=dataset.std,
+        classes=dataset.classes,
+        resize=dataset.resize,
+    )
 
 
 def read_inputs(folder: Path) -> Inputs:
@@ -75,8 +81,7 @@ def read_inputs(folder: Path) -> Inputs:
             )
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise SanpError(f"{path} is damaged ({error}): remove it, it is made again from the data") from error
-    recipe = run_folder.read_run(folder)
-    found = replace(inputs_of(run_folder.load_data(recipe)), resize=recipe.resize)
+    found = inputs_of(run_folder.load_data(run_folder.read_run(folder)))
     keep_inputs(folder, found)
     return found
 

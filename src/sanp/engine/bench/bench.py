@@ -109,22 +109,26 @@ def bench(
     config: BenchConfig,
     *,
     prune: Prune = meet_budget,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Bench:
     """Times a dense network in every runtime and its gated form in the engine, as it is and at the wanted costs.
 
     ``images`` (at least one) set the thresholds of each cost and the ranges of int8. Calls take turns through several
     batches of them, so that a time belongs to the mean cost and not to one image's. ``name`` is kept in the result.
-    ``prune`` brings copies of a gated network to each cost.
+    ``prune`` brings copies of a gated network to each cost. ``tell`` is called with what is being done.
     """
     turns = [images[(torch.arange(config.batch) + first) % len(images)] for first in _starts(len(images), config.batch)]
     x = turns[0]
     with _pinned(config), torch.no_grad():
+        tell("preparing the dense network in every runtime ...")
         calls, missing = dense_calls(dense, x, images, threads=config.threads, wanted=config.runtimes)
         calls[OWN] = _engine(dense, turns, config)
         kept = {OWN: 1.0}
         for label, network in _variants(gated, dense, images, config.pruned, prune):
+            tell(f"compiling: {label} ...")
             kept[label] = statistics.fmean(_kept(network, dense, batch) for batch in turns)
             calls[label] = _engine(network, turns, config)
+        tell(f"timing {len(calls)} networks in turns, {config.seconds * len(calls):.0f} s ...")
         clock = time.process_time if config.threads == 1 else time.perf_counter
         times = {
             name: statistics.median(found)

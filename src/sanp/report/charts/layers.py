@@ -67,7 +67,8 @@ def kept_by_layer(layers: tuple[LayerReport, ...]) -> Chart:
         )
     )
     figure.update_xaxes(title_text="channels computed", tickformat=".0%")
-    figure.update_xaxes(range=[0, 1.6], tickvals=[0, 0.5, 1])
+    figure.update_xaxes(range=[0, 1], tickvals=[0, 0.25, 0.5, 0.75, 1])
+    figure.update_layout(margin_r=100)  # the numbers beside the bars
     low, high = min(layers, key=lambda layer: layer.kept), max(layers, key=lambda layer: layer.kept)
     said = "; ".join(f"{layer.name} {layer.kept:.0%} at {human(layer.flops)}" for layer in layers)
     return Chart(
@@ -104,6 +105,7 @@ def types_by_layer(layers: tuple[LayerReport, ...]) -> Chart:
         )
     figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
     figure.update_xaxes(title_text="share of the channels", tickformat=".0%", range=[0, 1])
+    figure.update_xaxes(tickvals=[0, 0.25, 0.5, 0.75, 1])
     said = ", ".join(f"{count:,} {name}" for name, count in sums.items())
     return Chart(
         key="types",

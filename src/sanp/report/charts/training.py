@@ -61,7 +61,7 @@ def _figure(epochs: tuple[Epoch, ...], gated: bool) -> go.Figure:
         _lines(figure, pruning, 2, (*costs, *measured))
         _lines(figure, pruning, 3, (("λ", "cost_weight", PINK, "solid"),))
         figure.update_yaxes(title_text="cost, of dense", tickformat=".0%", rangemode="tozero", row=2, col=1)
-        figure.update_yaxes(title_text="λ (no unit)", row=3, col=1)
+        figure.update_yaxes(title_text="λ, weight of the cost", row=3, col=1)
     figure.update_xaxes(title_text="training steps", row=rows, col=1)
     return figure
 
@@ -115,7 +115,9 @@ def _text(run: RunData) -> str:
         if last.cost_weight is not None:
             said.append(f"λ {last.cost_weight:.2f}")
         parts.append(f"{stage} ends at step {end}" + (": " + ", ".join(said) if said else ""))
-    return "Accuracy, cost and λ over the training steps. " + "; ".join(parts) + "."
+    return (
+        "Accuracy, cost and λ, the weight of the cost in the loss, over the training steps. " + "; ".join(parts) + "."
+    )
 
 
 def _table(epochs: tuple[Epoch, ...]) -> Table:

@@ -46,18 +46,29 @@ async function drawAll() {
     figure.dataset.drawn = "yes";
     await new Promise(next => setTimeout(next));
   }
+  offerDownloads();
   root.dataset.ready = "yes";
 }
 
-function download(button) {
-  const figure = button.closest("figure");
+// One menu for all charts: a group for each, with its two formats.
+function offerDownloads() {
+  for (const figure of charts()) {
+    const group = document.createElement("optgroup");
+    group.label = figure.querySelector("h4").textContent;
+    for (const format of ["png", "svg"]) group.append(new Option(format.toUpperCase(), `${figure.id}|${format}`));
+    document.getElementById("download").append(group);
+  }
+}
+
+function download(id, format) {
+  const figure = document.getElementById(id);
   const chart = chosen(figure);
   const width = 900;
   const height = chart.layout.height + 36;
   const margin = { ...chart.layout.margin, t: chart.layout.margin.t + 36 };
   const title = { text: chart.title, x: 0.01, xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { t: 10 }, font: { size: 15 } };
   const layout = { ...coloured(chart.layout, "#1b1f27", "#d5d9e0"), paper_bgcolor: "#fff", width, height, margin, title };
-  return Plotly.downloadImage({ data: chart.data, layout }, { format: button.dataset.download, width, height, scale: 2, filename: figure.id });
+  return Plotly.downloadImage({ data: chart.data, layout }, { format, width, height, scale: 2, filename: figure.id });
 }
 
 function sort(button) {
@@ -82,10 +93,10 @@ document.addEventListener("click", event => {
   const button = event.target.closest("button");
   if (!button) return;
   if (button.id === "theme") { root.dataset.theme = dark() ? "light" : "dark"; label(); redraw(); }
-  else if (button.dataset.download) download(button);
   else if (button.closest("table.sortable")) sort(button);
 });
 document.addEventListener("change", event => {
+  if (event.target.id === "download" && event.target.value) { download(...event.target.value.split("|")); event.target.value = ""; }
   const prefix = event.target.dataset.chooses;
   if (prefix) document.querySelectorAll(`figure[data-choice="${prefix}"]`).forEach(figure => draw(figure));
 });
