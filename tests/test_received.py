@@ -5,17 +5,21 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.numpy import save_file as numpy_save_file
 from safetensors.torch import load_file, save_file
 
 import sanp
 from sanp.checkpoint import KEY
+from sanp.core.limits import MOST_EPOCHS, MOST_LAYERS, MOST_STAGES
 from sanp.data.decode import decode
 from sanp.data.digits import read_digits
 from sanp.engine import tuning_cache
@@ -28,6 +32,7 @@ from sanp.experiments.run import resumed, train
 from sanp.experiments.run_folder import read_report
 from sanp.experiments.state import Saved
 from sanp.gating.amount import Amount, parse_budget
+from sanp.report.page import write_report
 from sanp.report.run_data import read_runs
 from tests.core.test_files import within
 from tests.tools import tiny_run
@@ -213,6 +218,51 @@ def test_a_report_of_ten_thousand_layers_is_refused_at_once(finished: Path) -> N
     read_report(finished)
     with within(20), pytest.raises(sanp.SanpError, match="more than 1000 layers"):
         read_runs([finished])
+
+
+def test_a_page_of_a_report_and_metrics_at_their_limits_takes_less_than_twenty_seconds(finished: Path) -> None:
+    found = json.loads((finished / "report.json").read_text())
+    found["layers"] = [{**found["layers"][0], "name": str(number)} for number in range(MOST_LAYERS)]
+    (finished / "report.json").write_text(json.dumps(found))
+    each = MOST_EPOCHS // MOST_STAGES
+    lines = (
+        {"stage": f"stage {number // each}", "epoch": 1, "step": number + 1, "loss": 1.0, "accuracy": 0.5, "cost": 0.5}
+        for number in range(MOST_EPOCHS)
+    )
+    (finished / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    start = time.process_time()
+    with within(200):
+        write_report([finished], finished / "report.html")
+    assert time.process_time() - start < 20
+    assert "</html>" in (finished / "report.html").read_text()
+
+
+@pytest.mark.parametrize("flops", [5e-324, 0.5, float("nan"), -1.0, 1e300])
+def test_flops_of_an_image_that_no_image_has_are_refused(finished: Path, flops: float) -> None:
+    found = json.loads((finished / "report.json").read_text())
+    found["per_sample"] = [flops, *found["per_sample"][1:]]
+    (finished / "report.json").write_text(json.dumps(found))
+    with pytest.raises(sanp.SanpError, match="per_sample holds what is not a count"):
+        read_runs([finished])
+
+
+def test_a_study_with_such_flops_is_made_again(finished: Path) -> None:
+    study = read_runs([finished])[0].study
+    assert study is not None
+    path = finished / "study.safetensors"
+    with safe_open(path, framework="numpy") as file:
+        arrays, header = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    arrays["flops"] = np.where(np.arange(len(arrays["flops"])) == 0, 1e-30, arrays["flops"])
+    numpy_save_file(arrays, path, header)
+    again = read_runs([finished])[0].study
+    assert again is not None
+    assert np.array_equal(again.flops, study.flops)
+
+
+@pytest.mark.parametrize("setting", ["most", "noise", "bias", "centre", "slope"])
+def test_a_setting_that_single_precision_cannot_hold_is_refused(setting: str) -> None:
+    with pytest.raises(sanp.SanpError, match=f"{setting} is 1e.300: give a number of at most"):
+        sanp.SPMConfig(**{setting: 1e300})
 
 
 def test_inputs_that_ask_for_much_are_refused(finished: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import sanp
 from sanp.core.files import append_line, check_tensor_file, expanded, locked, own_folder, read_text, write_text
-from sanp.core.limits import LARGEST_HEADER, LARGEST_TEXT
+from sanp.core.limits import LARGEST_HEADER, LARGEST_TENSOR_FILE, LARGEST_TEXT
 
 
 @contextmanager
@@ -107,6 +107,10 @@ def test_a_tensor_file_with_a_huge_header_or_that_is_a_pipe_is_refused_before_it
     (run / "net").write_bytes((LARGEST_HEADER + 1).to_bytes(8, "little") + b"{")
     with pytest.raises(sanp.SanpError, match="too many tensors"):
         check_tensor_file(run / "net")
+    with (run / "sparse").open("wb") as file:
+        file.truncate(LARGEST_TENSOR_FILE + 1)  # takes no room on the disk
+    with pytest.raises(sanp.SanpError, match=f"sparse has {LARGEST_TENSOR_FILE + 1} bytes"):
+        check_tensor_file(run / "sparse")
     os.mkfifo(run / "pipe")
     with within(5), pytest.raises(OSError, match="ordinary"):
         check_tensor_file(run / "pipe")

@@ -98,14 +98,12 @@ def test_a_restored_stage_does_not_depend_on_its_file_any_more(tmp_path: Path) -
     next(stage.run())
     Saved(tmp_path).write(stage, Position(0, {}))
     again = made(2.0)
-    saved = Saved(tmp_path)
-    saved.restore(again)
+    Saved(tmp_path).restore(again)
     file = tmp_path / "now.safetensors"
     with file.open("r+b") as content:  # in place: a file that is replaced would leave the old one to its readers
         content.write(b"\xff" * file.stat().st_size)
     assert [float(each["step"]) for each in again.optimizers[0].optimizer.state.values()] == [1.0, 1.0]
     assert torch.equal(again.net.state_dict()["weight"], stage.net.state_dict()["weight"])
-    assert all(bool(tensor.isfinite().all()) for tensor in saved._tensors.values())
 
 
 def test_a_loss_that_is_not_finite_names_the_layer_and_keeps_the_last_good_state(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The files that the fuzzer damages: whole ones of every kind that sanp reads, and what reads them."""
 
 import copy
+import json
 import random
 import shutil
 import zlib
@@ -179,7 +180,7 @@ def _pages(folder: Path) -> list[Target]:
 
     def target(name: str, use: Callable[[], object], *mutations: mutate.Mutation) -> Target:
         path = run / name
-        whole = path.read_bytes()
+        whole = _in_order(path.read_bytes()) if path.suffix == ".safetensors" else path.read_bytes()
 
         def read() -> object:
             try:
@@ -202,6 +203,13 @@ def _pages(folder: Path) -> list[Target]:
         target(FILE, page, mutate.in_safetensors),
         target("inputs.json", lambda: Predictor(run), mutate.in_json, mutate.in_json),
     ]
+
+
+def _in_order(file: bytes) -> bytes:
+    """The safetensors file with its header in order; the library writes its fields in another order every time."""
+    size = int.from_bytes(file[:8], "little")
+    header = json.dumps(json.loads(file[8 : 8 + size]), sort_keys=True).encode()
+    return len(header).to_bytes(8, "little") + header + file[8 + size :]
 
 
 def _images(folder: Path) -> list[Target]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from torch import nn
 
 from sanp.core.errors import SanpError, shown, unknown_name
-from sanp.core.limits import LARGEST_WHOLE_NUMBER
+from sanp.core.limits import LARGEST_NUMBER, LARGEST_WHOLE_NUMBER
 
 KIND_WORDS: dict[Any, str] = {
     int: "a whole number",
@@ -37,7 +37,7 @@ def check_fields(config: Any) -> None:
     """Raises an error if a field of a dataclass has a value that its annotation does not allow.
 
     Checked are fields that are numbers, text, true or false, one of a few names (``Literal``), or such a thing or None.
-    A number must be finite.
+    A number must be finite, and of a size that torch can compute with.
     """
     hints = get_type_hints(type(config))
     for field in fields(config):
@@ -53,6 +53,8 @@ def check_fields(config: Any) -> None:
         if not fitting or (float in fitting and not is_finite(value)):
             wanted = " or ".join("a finite number" if each is float else KIND_WORDS[each] for each in allowed)
             raise SanpError(f"{field.name} is {shown(value)}: give {wanted}")
+        if float in fitting and abs(value) > LARGEST_NUMBER:
+            raise SanpError(f"{field.name} is {shown(value)}: give a number of at most {LARGEST_NUMBER:g} in size")
         if int in fitting and abs(value) > LARGEST_WHOLE_NUMBER:
             raise SanpError(f"{field.name} is {shown(value)}: give a whole number of at most 63 bits")
 

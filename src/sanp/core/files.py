@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from sanp.core.errors import SanpError
-from sanp.core.limits import LARGEST_HEADER, LARGEST_TEXT
+from sanp.core.limits import LARGEST_HEADER, LARGEST_TENSOR_FILE, LARGEST_TEXT
 
 
 def write_atomically(path: Path, write: Callable[[str], object]) -> None:
@@ -116,15 +116,18 @@ def read_bytes(path: Path, most: int) -> bytes:
         return file.read(status.st_size)
 
 
-def check_tensor_file(path: Path) -> None:
-    """Raises an error if a safetensors file is no ordinary file, or its header is larger than any that is written."""
+def check_tensor_file(path: Path, most: int = LARGEST_TENSOR_FILE) -> None:
+    """Raises an error if a safetensors file is no ordinary file, has more than ``most`` bytes, or a huge header."""
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not an ordinary file")
         size = int.from_bytes(file.read(8), "little")
+    if status.st_size > most:
+        raise SanpError(f"{path} has {status.st_size} bytes, more than {most}: no file of this kind is so large")
     if size > LARGEST_HEADER:
-        raise SanpError(f"its header has {size} bytes, and at most {LARGEST_HEADER} are read: too many tensors")
+        raise SanpError(f"its header has {size} bytes, more than {LARGEST_HEADER}: too many tensors")
 
 
 def expanded(text: str) -> Path:

@@ -7,6 +7,10 @@ LARGEST_TEXT = 32 * 2**20
 """bytes of a JSON or TOML file; empty lists take 20 times their text in memory"""
 LARGEST_HEADER = 8 * 2**20
 """bytes of a safetensors header; enough for about 80,000 tensors"""
+LARGEST_TENSOR_FILE = 4 * 2**30
+"""bytes of a safetensors file"""
+LARGEST_STUDY = 512 * 2**20
+"""bytes of a study, which is read at once"""
 LARGEST_EXAMPLE = 8_000_000
 """numbers in an example input"""
 LARGEST_FORWARD_FLOPS = 50_000_000_000
@@ -30,5 +34,7 @@ LARGEST_PICTURE_SIDE = 2**16
 """pixels of the longer side of an image file; Pillow keeps some memory for every row"""
 LARGEST_COUNT = 1e15
 """FLOPs or steps in a report; a larger number is damage"""
+LARGEST_NUMBER = 1e30
+"""largest size of a setting that is a number; far above it torch refuses to compute with single precision"""
 LARGEST_WHOLE_NUMBER = 2**63 - 1
 """largest value of a setting that is a whole number"""

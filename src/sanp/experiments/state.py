@@ -170,7 +170,7 @@ def _laid_out_like(parameter: Tensor, saved: Tensor) -> Tensor:
     if not saved.dim():  # a count of steps
         if not 0 <= float(saved) <= LARGEST_COUNT:
             raise ValueError(f"an optimizer has done {float(saved)} steps")
-        return saved
+        return saved.clone()  # the optimizer keeps it as it is, and what safe_open gives changes with its file
     if saved.shape != parameter.shape or saved.dtype != parameter.dtype:
         raise ValueError(f"a buffer is {saved.dtype} {tuple(saved.shape)}, its parameter {tuple(parameter.shape)}")
     return torch.empty_like(parameter).copy_(saved)
@@ -200,8 +200,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         check_tensor_file(path)
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})[KEY])
-            # Copies: what safe_open gives lies in the file itself, and would change with it while the run goes on.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         version, names = header["format"], header["tensors"]
     except (SafetensorError, OSError, RecursionError, *_DAMAGE) as error:
         raise _damaged(path, error) from error

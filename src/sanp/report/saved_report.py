@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sanp.core.limits import LARGEST_COUNT, MOST_CLASSES, MOST_LAYERS
 from sanp.evaluation import LayerReport, Report
@@ -30,7 +31,7 @@ def parse_report(found: Mapping[str, Any]) -> Report:
         raise ValueError("a layer has no channels or no FLOPs")
     if not layers or confusion.ndim != 2 or per_sample.ndim != 1 or not len(per_sample):
         raise ValueError("layers, confusion or per_sample is empty or of the wrong shape")
-    if not ((per_sample >= 0) & (per_sample <= LARGEST_COUNT)).all():
+    if not are_counts(per_sample):
         raise ValueError("per_sample holds what is not a count")
     return Report(
         accuracy=share(found["accuracy"]),
@@ -50,6 +51,11 @@ def count(value: Any) -> float:
     if not 0 <= number <= LARGEST_COUNT:
         raise ValueError(f"{value!r} is not a count")
     return number
+
+
+def are_counts(values: npt.NDArray[Any]) -> bool:
+    """Whether all values can be FLOPs of one image: 0, or from 1 to the largest count."""
+    return bool(((values == 0) | ((values >= 1) & (values <= LARGEST_COUNT))).all())  # NaN is neither
 
 
 def share(value: Any) -> float:

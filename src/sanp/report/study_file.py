@@ -12,9 +12,10 @@ from safetensors.numpy import save_file
 
 from sanp.core.errors import SanpError
 from sanp.core.files import check_tensor_file, write_atomically
-from sanp.core.limits import MOST_CLASSES, MOST_LAYERS
+from sanp.core.limits import LARGEST_COUNT, LARGEST_STUDY, MOST_CLASSES, MOST_LAYERS
 from sanp.experiments import run_folder
 from sanp.experiments.inputs import inputs_of, keep_inputs
+from sanp.report.saved_report import are_counts
 from sanp.report.study import LARGEST, Study, make_study
 
 FILE = "study.safetensors"
@@ -26,7 +27,9 @@ def study_of(folder: Path) -> Study:
     model = folder / "model.safetensors"
     if not model.is_file():
         raise SanpError(f"{folder} is not finished (no model.safetensors): go on with sanp train --resume {folder}")
-    checksum = hashlib.sha256(model.read_bytes()).hexdigest()
+    check_tensor_file(model)
+    with model.open("rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
     found = _read(folder / FILE, checksum)
     if found is None:
         dataset = run_folder.load_data(run_folder.read_run(folder))
@@ -53,7 +56,7 @@ def _write(study: Study, path: Path, checksum: str) -> None:
 def _read(path: Path, checksum: str) -> Study | None:
     """The study in a file; None if it is of another network or damaged, since it can be made again."""
     try:
-        check_tensor_file(path)
+        check_tensor_file(path, LARGEST_STUDY)
         with safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}
             if header.get("format") != FORMAT or header.get("model") != checksum:
@@ -62,7 +65,7 @@ def _read(path: Path, checksum: str) -> Study | None:
         layers = {name.partition("/")[2]: arrays.pop(name) for name in list(arrays) if name.startswith("open/")}
         found = Study(classes=tuple(map(str, json.loads(header["classes"]))), open=layers, **arrays)
         return found if _is_whole(found) else None
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (SanpError, SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -75,7 +78,8 @@ def _is_whole(study: Study) -> bool:
         and len(study.open) <= MOST_LAYERS
         and all(_within(numbers, np.integer, (images,), classes - 1) for numbers in (study.labels, study.answers))
         and _within(study.confidence, np.floating, (images,), 1 + 1e-6)
-        and _within(study.flops, np.floating, (images,), 1e15)
+        and _within(study.flops, np.floating, (images,), LARGEST_COUNT)
+        and are_counts(study.flops)
         and all(_within(each, np.floating, (classes, each.shape[-1]), 1 + 1e-6) for each in study.open.values())
         and _within(study.shown, np.integer, (shown,), images - 1)
         and study.pictures.dtype == np.uint8

@@ -20,14 +20,7 @@ def training(run: RunData) -> Chart | None:
         return None
     gated = any(epoch.cost is not None for epoch in epochs)
     figure = _figure(epochs, gated)
-    marked = stages(epochs)
-    for place, (start, end, stage) in enumerate(marked):
-        if end != marked[-1][1]:
-            figure.add_vline(x=end, line={"color": GREY, "width": 1, "dash": "dot"}, row="all", col=1)
-        middle, above = (start + end) / 2, 22 + 15 * (place % 2)  # two heights: names of short stages do not collide
-        figure.add_annotation(
-            x=middle, y=1, xref="x", yref="paper", yanchor="bottom", yshift=above, text=stage, showarrow=False
-        )
+    _mark_stages(figure, stages(epochs), rows=3 if gated else 1)
     return Chart(
         key="training",
         title=_title(run),
@@ -45,6 +38,39 @@ def stages(epochs: tuple[Epoch, ...]) -> list[tuple[int, int, str]]:
         found.append((start, end, stage))
         start = end
     return found
+
+
+def _mark_stages(figure: go.Figure, marked: list[tuple[int, int, str]], rows: int) -> None:
+    """A line through all rows where a stage ends, and its name above; set at once, for plotly checks all each time."""
+    last = marked[-1][1]
+    figure.layout.shapes = [
+        {
+            "type": "line",
+            "x0": end,
+            "x1": end,
+            "y0": 0,
+            "y1": 1,
+            "xref": f"x{row}",
+            "yref": f"y{row} domain",
+            "line": {"color": GREY, "width": 1, "dash": "dot"},
+        }
+        for _, end, _ in marked
+        if end != last
+        for row in ("", *range(2, rows + 1))
+    ]
+    figure.layout.annotations = [
+        {
+            "x": (start + end) / 2,
+            "y": 1,
+            "xref": "x",
+            "yref": "paper",
+            "yanchor": "bottom",
+            "yshift": 22 + 15 * (place % 2),  # two heights: names of short stages do not collide
+            "text": stage,
+            "showarrow": False,
+        }
+        for place, (start, end, stage) in enumerate(marked)
+    ]
 
 
 def _figure(epochs: tuple[Epoch, ...], gated: bool) -> go.Figure:
