@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format setup wheel docs browser-test networks fuzz soak engine-soak engine-sanitize engine-bench
+.PHONY: demo test lint format setup wheel docs browser-test networks fuzz soak engine-load engine-soak engine-sanitize engine-bench
 
 demo: DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 demo: setup
@@ -67,6 +67,10 @@ fuzz: setup
 soak: setup
 	$(BIN)/python -m tests.tools.soak fits 200
 	$(BIN)/python -m tests.tools.soak engine 1000000
+
+# Eight threads at compiled networks whose budgets are turned meanwhile, for ten minutes; the tests take a second.
+engine-load: setup
+	$(BIN)/python -m tests.tools.engine_load 600 8
 
 # Random programs for the engine's library against double precision: 100,000, where the tests take 2,000.
 engine-soak: setup
