@@ -200,24 +200,29 @@ class _Run:
     def _run_stage(self, stage: Stage, number: int, log: ProgressLog, interrupted: Interrupted) -> None:
         for progress in stage.run():
             log.step(progress)
-            asked = distributed.any_rank(interrupted.asked)
-            if progress.epoch_over or asked:
-                if (name := bad_parameter(stage.net)) is not None:
-                    raise NotFinite(f"{name} is not finite after step {progress.step} of stage {stage.name}: lower lr")
-                by_first(lambda progress=progress: self._keep(stage, number, log, progress))  # type: ignore[misc]
+            if progress.epoch_over:
+                self._keep(stage, number, log, progress)
             if self.watch is not None:
                 self.watch(replace(progress, test_accuracy=self._tested if progress.epoch_over else None))
-            if asked:
+            if distributed.any_rank(interrupted.asked):
+                if not progress.epoch_over:
+                    self._keep(stage, number, log, progress)
                 raise Stopped(f"stopped: go on with sanp train --resume {self.folder}")
         by_first(lambda: self.saved.write_end(stage, number))
 
     def _keep(self, stage: Stage, number: int, log: ProgressLog, progress: Progress) -> None:
-        """Saves the state of the run, and at the end of an epoch writes its metrics."""
-        if progress.epoch_over:
-            test = self._test(stage.net, progress)
-            self._tested = None if test is None else test.accuracy
-            log.epoch(progress, test, held_out=self.data.held_out is not None)
-        self.saved.write(stage, Position(number, log.state()))
+        """Saves the state of the run, and at the end of an epoch writes its metrics; the first process does it."""
+        if (name := bad_parameter(stage.net)) is not None:
+            raise NotFinite(f"{name} is not finite after step {progress.step} of stage {stage.name}: lower lr")
+
+        def write() -> None:
+            if progress.epoch_over:
+                test = self._test(stage.net, progress)
+                self._tested = None if test is None else test.accuracy
+                log.epoch(progress, test, held_out=self.data.held_out is not None)
+            self.saved.write(stage, Position(number, log.state()))
+
+        by_first(write)
 
     def _kept(self) -> str:
         """Says how to resume a run that failed, and from where."""
