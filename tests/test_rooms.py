@@ -1,6 +1,7 @@
 """The order of the rooms: a module imports only from its own room or from those before it in this list."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,17 @@ def test_a_module_imports_only_from_rooms_before_its_own(path: Path) -> None:
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=lambda path: path.name)
 def test_a_folder_says_what_lives_in_it(folder: Path) -> None:
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if (SOURCE / room).is_dir()])
+def test_the_sentence_of_a_room_names_what_it_imports(room: str) -> None:
+    said = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    match = re.search(r"imports ([a-z, ]+)\.", said)
+    assert match is not None, "say which rooms it imports"
+    above = set(ROOMS[: ROOMS.index(room)])
+    named = above if match[1] == "all rooms above it" else set(re.findall(r"[a-z]+", match[1])) - {"and", "none"}
+    assert named <= above
+    assert set().union(*(imported(path) for path in (SOURCE / room).rglob("*.py"))) - {room} <= named
 
 
 def test_no_module_has_the_name_of_a_public_function() -> None:

@@ -1,4 +1,4 @@
-"""The paper's three backbones and two more: ordinary networks that know nothing of pruning."""
+"""The paper's three backbones and two more: ordinary networks that know nothing of pruning; imports core."""
 
 from collections.abc import Callable
 

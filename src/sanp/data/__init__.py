@@ -1,4 +1,4 @@
-"""Data sets as uint8 images, and the batches that a network is trained on; nothing here knows of pruning."""
+"""Data sets as uint8 images, and the batches to train on; knows nothing of pruning; imports core."""
 
 from sanp.data.augment import Augment
 from sanp.data.batches import Batches

@@ -1,4 +1,4 @@
-"""Gated networks compiled for the CPU: the same outputs, and a pruned channel is never computed."""
+"""Gated networks as CPU programs that skip pruned channels; imports core, spm, tracing, gating and methods."""
 
 from sanp.engine.bench.latency import latency_table
 from sanp.engine.compiled import Engine

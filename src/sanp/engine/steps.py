@@ -1,7 +1,7 @@
 """The steps of a compiled network: programs of the native library, and operators that run in torch between them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -118,8 +118,7 @@ class TorchUnit:
         else:
             gates = self.module.spm(x)
             forced.scores[self.layer] = self.module.spm.score(gates)
-            decision = forced.decisions[self.layer]
-            scale = replace(gates, decision=decision, applied=decision).scale
+            scale = gates.deciding(forced.decisions[self.layer]).scale
         values[self.ends[1]] = self.module.scaled(self.module.features(x), scale)
 
 

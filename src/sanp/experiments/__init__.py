@@ -1,1 +1,1 @@
-"""Whole runs: recipes, run folders, comparisons and results; uses all of sanp but report, cli, testing, lightning."""
+"""Whole runs: recipes, run folders, comparisons and results; imports all rooms above it."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.cutting import Cutting, check_emptying
 from sanp.methods.cutting.ranking import below, least_of_each_layer, removable_groups
 from sanp.methods.parts.code_layer import CodedNetwork
 from sanp.methods.parts.retrain import epochs_in_parts, plain_stage
@@ -95,8 +95,7 @@ class AutoPruner:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one channel in each layer already exceeds the budget."""
-        cutting = Cutting(net, task, self.name)
-        cutting.check_emptying(removable_groups(cutting.channel_groups, added=False))
+        check_emptying(net, task, self.name, added=False)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Trains with code layers, cuts the network, fine-tunes it."""

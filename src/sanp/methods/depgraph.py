@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.cutting import Cutting, check_emptying
 from sanp.methods.cutting.groups import ChannelGroups
 from sanp.methods.cutting.ranking import below, ranked, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts
@@ -32,8 +32,7 @@ class DepGraph:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one channel in each layer already exceeds the budget."""
-        cutting = Cutting(net, task, self.name)
-        cutting.check_emptying(removable_groups(cutting.channel_groups))
+        check_emptying(net, task, self.name)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Cuts the network, then fine-tunes it for all epochs."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.cutting import Cutting, check_emptying
 from sanp.methods.cutting.ranking import channel_sums, least_of_each_layer, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.training.stage import Stages
@@ -26,8 +26,7 @@ class L1:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one channel in each layer already exceeds the budget."""
-        cutting = Cutting(net, task, self.name)
-        cutting.check_emptying(removable_groups(cutting.channel_groups, added=False))
+        check_emptying(net, task, self.name, added=False)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Cuts the network, then fine-tunes it for all epochs."""

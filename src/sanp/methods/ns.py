@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.cutting import Cutting, check_emptying
 from sanp.methods.cutting.ranking import below, ranked, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts, plain_stage, total_lr
 from sanp.methods.parts.scratch import scratch_stage, untrained
@@ -68,8 +68,7 @@ class NS:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one channel in each layer already exceeds the budget."""
-        cutting = Cutting(net, task, self.name)
-        cutting.check_emptying(removable_groups(cutting.channel_groups))
+        check_emptying(net, task, self.name)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Trains with the penalty, cuts the network, fine-tunes it."""

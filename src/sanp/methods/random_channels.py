@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from sanp.core.checks import check_fields
-from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.cutting import Cutting, check_emptying
 from sanp.methods.cutting.ranking import least_of_each_layer, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.training.stage import Stages
@@ -36,8 +36,7 @@ class RandomChannels:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one channel in each layer already exceeds the budget."""
-        cutting = Cutting(net, task, self.name)
-        cutting.check_emptying(removable_groups(cutting.channel_groups))
+        check_emptying(net, task, self.name)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Cuts the network, then fine-tunes it for all epochs."""

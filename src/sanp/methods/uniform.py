@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
-from sanp.methods.cutting.cutting import Cutting
+from sanp.methods.cutting.cutting import Cutting, check_emptying
 from sanp.methods.cutting.ranking import least_of_each_layer, removable_groups
 from sanp.methods.parts.scratch import scratch_stage, untrained
 from sanp.training.finish import finish_norms
@@ -42,8 +42,7 @@ class Uniform:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one channel in each layer already exceeds the budget."""
-        cutting = Cutting(net, task, self.name)
-        cutting.check_emptying(removable_groups(cutting.channel_groups))
+        check_emptying(net, task, self.name)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Makes the thinner network and trains it."""

@@ -1,1 +1,1 @@
-"""What a run's network does, to look at: a page, figures for a paper, the explorer, predictions for image files."""
+"""A run to look at: page, figures, explorer, predictions; imports core, data, gating, evaluation, experiments."""

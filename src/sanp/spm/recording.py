@@ -3,7 +3,7 @@
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from weakref import WeakKeyDictionary, WeakMethod
 
@@ -52,6 +52,10 @@ class Gates:
         # and would close a useful channel further (docs/log.md).
         still = bounded.detach()
         return still * self.applied + self.soft * (bounded - still)
+
+    def deciding(self, decision: Tensor) -> "Gates":
+        """The same saliencies with another ``decision`` (N, C_out), which is applied as it is."""
+        return replace(self, decision=decision, applied=decision)
 
 
 class Recording(dict[str, Gates]):

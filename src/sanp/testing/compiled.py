@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,7 +40,7 @@ class GivenGates(nn.Module):
         decision = self.decisions[self.calls]
         self.calls += 1
         gates: Gates = self.spm(x)
-        return replace(gates, decision=decision, applied=decision)
+        return gates.deciding(decision)
 
 
 def check_compiled(case: Case) -> None:

@@ -1,7 +1,7 @@
 """The steps that all methods that cut channels have in common: find channel groups, meet the budget, cut, fine-tune."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from sanp.core.bisection import find_level
 from sanp.methods.cutting.cut import CutNetwork, cut
 from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.cutting.groups import ChannelGroups, check_removable
-from sanp.methods.cutting.ranking import with_survivors
+from sanp.methods.cutting.ranking import removable_groups, with_survivors
 from sanp.methods.parts.retrain import check_reach, kept_of, plain_stage
 from sanp.training.finish import finish_norms
 from sanp.training.stage import Stages
@@ -41,14 +41,6 @@ class Cutting:
         """Raises an error if the network exceeds the budget even without the channel groups ``most``."""
         check_reach(self.kept_without(most), self.kept, self.method)
 
-    def check_emptying(self, layers: Mapping[str, Tensor]) -> None:
-        """Raises an error if the network exceeds the budget even with one channel left in each of these layers.
-
-        ``layers`` holds the removable channel groups of each layer, by path.
-        """
-        every = {int(group): 0.0 for groups in layers.values() for group in groups}
-        self.check_reach(with_survivors(self.channel_groups, set(every), every))
-
     def level(self, removed_at: Callable[[float], set[int]], low: float, high: float) -> float:
         """The level, such as a threshold or a rate, at which the FLOPs that are left are nearest to the budget.
 
@@ -72,3 +64,14 @@ class Cutting:
     def module(self, path: str) -> Any:
         """The module of the network at ``path``."""
         return self.net.get_submodule(path)
+
+
+def check_emptying(net: nn.Module, task: Task, method: str, *, added: bool = True) -> None:
+    """Raises an error if ``net`` exceeds the budget of ``task`` even with one channel left in each layer.
+
+    ``method`` is the name of the pruning method; ``added=False`` if it leaves channels alone that an addition joins.
+    """
+    cutting = Cutting(net, task, method)
+    layers = removable_groups(cutting.channel_groups, added=added)
+    every = {int(group): 0.0 for groups in layers.values() for group in groups}
+    cutting.check_reach(with_survivors(cutting.channel_groups, set(every), every))
