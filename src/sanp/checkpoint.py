@@ -23,7 +23,9 @@ from sanp.core.files import check_tensor_file, write_atomically
 from sanp.core.forward_size import check_forward, check_numbers
 from sanp.core.modules import unwrapped
 from sanp.gating.amount import Amount, parse_budget
+from sanp.gating.dial import read_dial
 from sanp.gating.network import GatedNetwork, Origin
+from sanp.gating.trained_budgets import TrainedBudgets
 from sanp.methods import method_named
 from sanp.methods.parts.gating_method import Gating
 from sanp.methods.parts.network_forms import describe, rebuild
@@ -158,6 +160,8 @@ def _gates_header(gated: GatedNetwork) -> dict[str, Any]:
         "input_keys": None if origin.input_keys is None else list(origin.input_keys),
         "thresholds": {name: layer.spm.threshold.item() for name, layer in gated.layers.items()},
         "budget": None if gated.budget is None else asdict(gated.budget),
+        "trained": None if gated.trained is None else asdict(gated.trained),
+        "dial": None if gated.dial is None else asdict(gated.dial),
     }
 
 
@@ -227,6 +231,15 @@ def _fill(net: nn.Module, tensors: Mapping[str, Tensor], path: Any) -> None:
             own[name].copy_(tensor)
 
 
+def _trained(gated: GatedNetwork, gates: dict[str, Any]) -> TrainedBudgets | None:
+    """What a network was trained for; files of older versions only have its budget."""
+    if "trained" not in gates:
+        kept = None if gated.budget is None or gated.budget.unit == "ms" else gated.kept_for(gated.budget)
+        return None if kept is None else TrainedBudgets(kept, kept)
+    found = gates["trained"]
+    return None if found is None else TrainedBudgets(float(found["low"]), float(found["high"]))
+
+
 def _set_thresholds(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> None:
     try:
         for name, layer in gated.layers.items():
@@ -235,6 +248,8 @@ def _set_thresholds(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> No
                 raise ValueError(f"the threshold of {name} is {shown(gates['thresholds'][name])}")
             layer.spm.threshold.copy_(threshold)
         gated.budget = None if gates["budget"] is None else parse_budget(Amount(**gates["budget"]))
+        gated.trained = _trained(gated, gates)
+        gated.dial = None if gates.get("dial") is None else read_dial(gates["dial"])
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise SanpError(
             f"{path}: the header's thresholds or budget are damaged ({type(error).__name__}: {error})"

@@ -19,8 +19,10 @@ from sanp.core.files import write_text
 from sanp.engine.bench.bench import Bench, BenchConfig, random_images
 from sanp.engine.bench.bench import bench as measure
 from sanp.engine.bench.tables import time_against_flops, write_figure
+from sanp.experiments.budgeted import at_budget, training_images
 from sanp.experiments.own_network import build_named
 from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
+from sanp.experiments.shipped import run_named
 from sanp.gating.gating import gate
 from sanp.gating.network import GatedNetwork
 
@@ -37,6 +39,9 @@ def bench(
     weights: WeightsOption = None,
     batch: Annotated[int, typer.Option(help="Images in each call.")] = 1,
     pruned: Annotated[str, typer.Option(help="Shares of the FLOPs to prune, separated by commas.")] = "0.34,0.5,0.67",
+    budget: Annotated[
+        str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="Threads of every runtime.")] = 1,
     seconds: Annotated[float, typer.Option(help="Seconds that each row is measured for.")] = 2.0,
     core: Annotated[int | None, typer.Option(help="Processor core to stay on (default: the last).")] = None,
@@ -49,12 +54,14 @@ def bench(
     """Time a network at several costs beside the dense one in torch, ONNX Runtime and OpenVINO."""
     require("report", "plotly")
     config = BenchConfig(batch=batch, pruned=_shares(pruned), threads=threads, seconds=seconds, core=core)
-    run, say = Path(target), partial(make_console(stderr=True).print, soft_wrap=True)
+    run, say = run_named(Path(target)), partial(make_console(stderr=True).print, soft_wrap=True)
     if run.is_dir():
-        found = measure(run.resolve().name, *_of_run(run), config, tell=say)
+        found = measure(run.resolve().name, *_of_run(run, budget), config, tell=say)
+    elif budget is not None:
+        raise SanpError(f"--budget {budget} is for the folder of a run: {target} is none")
     else:
         found = measure(target, *_of_name(target, input, weights), config, tell=say)
-    path = figure or (run if run.is_dir() else Path()) / "bench.html"
+    path = figure or (run if Path(target).is_dir() else Path()) / "bench.html"
     write_figure(time_against_flops([found.as_dict()]), path)
     write_text(path.with_suffix(".json"), json.dumps(found.as_dict()))
     console = make_console(stderr=as_json)
@@ -73,13 +80,14 @@ def _shares(text: str) -> tuple[float, ...]:
         raise SanpError(f"--pruned {text!r} cannot be read: give shares with commas, as 0.34,0.5,0.67") from error
 
 
-def _of_run(run: Path) -> tuple[nn.Module, nn.Module, Tensor]:
-    """The network of a run before pruning, with random weights, and after it; and test images."""
+def _of_run(run: Path, budget: str | None) -> tuple[nn.Module, nn.Module, Tensor]:
+    """The network of a run before pruning, with random weights, and after it, at ``budget``; and test images."""
     recipe = read_run(run)
     dataset = load_data(recipe)
     images, _ = next(iter(evaluation_batches(dataset, IMAGES)))
     dense = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
-    return dense.eval(), load_run(run, dataset).eval(), images
+    network = at_budget(load_run(run, dataset), budget, training_images(dataset))
+    return dense.eval(), network.eval(), images
 
 
 def _of_name(target: str, shape: str, weights: Path | None) -> tuple[nn.Module, nn.Module, Tensor]:

@@ -9,6 +9,7 @@ import typer
 from sanp.cli.console import make_console, plain
 from sanp.cli.target import FORMS, WeightsOption, build_target, read_input, with_network
 from sanp.core.errors import SanpError
+from sanp.experiments.budgeted import at_budget
 from sanp.experiments.inputs import read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.experiments.shipped import run_named
@@ -22,6 +23,9 @@ def export(
         str, typer.Option(help="Shape of an input of a network that is no run, as 1,3,224,224.")
     ] = "1,3,224,224",
     weights: WeightsOption = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
+    ] = None,
     masked: Annotated[
         bool, typer.Option("--masked", help="Compute pruned channels and zero them, for runtimes that cannot skip.")
     ] = False,
@@ -40,7 +44,9 @@ def export(
         inputs = read_inputs(run)
         shape = (1, len(inputs.mean), inputs.image_size, inputs.image_size)
         example = torch.randn(shape, generator=torch.Generator().manual_seed(0))  # as bright as a normalised image
-        network = load_run(run, inputs)
+        network = at_budget(load_run(run, inputs), budget)
+    elif budget is not None:
+        raise SanpError(f"--budget {budget} is for the folder of a run: {target} is none")
     else:
         example = read_input(input)
         network = build_target(target, weights, example)

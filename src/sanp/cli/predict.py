@@ -18,12 +18,15 @@ from sanp.gating.flops import human
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
     images: Annotated[list[Path], typer.Argument(help="PNG, JPEG or WebP files.")],
+    budget: Annotated[
+        str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
     """Classify image files: label, confidence, FLOPs and time of each."""
     from sanp.report.predict import Predictor
 
-    predictor = Predictor(run_named(run))
+    predictor = Predictor(run_named(run), budget)
     found = [predictor.predict(image) for image in images]
     if as_json:
         sys.stdout.write(json.dumps([prediction.as_dict() for prediction in found]) + "\n")

@@ -13,6 +13,7 @@ from sanp.core.modules import as_arguments, tensors_in
 from sanp.engine.arguments import bound, in_order
 from sanp.engine.plan import Plan
 from sanp.engine.steps import Forced, NativeStep, TorchStep, Values
+from sanp.engine.turning import Lift, Turning
 from sanp.spm.gated_conv import GatedConv
 from sanp.tracing.graph import Value
 from sanp.tracing.topology import module_path
@@ -51,17 +52,36 @@ class Engine:
         self._single = structure.is_leaf()
         self.only = _only_native(self._steps, self._outputs) if self._one and self._single else None
         """the native program that is the whole network, from one tensor to one; None if there is no such program"""
+        self._turning = Turning(reference, self._steps)
+        self._lift = 0.0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of the network in evaluation mode."""
-        if self.only is not None and len(args) == 1 and not kwargs:
-            result = self._at_once(self.only, args[0])
+        """The outputs of the network in evaluation mode.
+
+        A network that was trained for a range of budgets takes ``budget`` as well: for this call alone, one budget or a
+        list with one for each sample.
+        """
+        lift: Lift = self._lift  # read once: another thread may set a budget meanwhile
+        if self._turning.possible and "budget" in kwargs:
+            budget = kwargs.pop("budget")
+            samples = [len(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor | np.ndarray)]
+            lift = self._turning.lifts(budget, samples[0] if samples else 0)
+        if self.only is not None and len(args) == 1 and not kwargs and isinstance(lift, float):
+            result = self._at_once(self.only, args[0], lift)
             if result is not None:
                 return result
         with torch.no_grad():
-            return self._run(args, kwargs)
+            return self._run(args, kwargs, lift)
 
-    def _at_once(self, step: NativeStep, x: Any) -> Tensor | None:
+    def set_budget(self, budget: object) -> None:
+        """Sets the budget of later calls, at once and without compiling again.
+
+        ``budget`` is one of the range that the network was trained for. Any number of threads may call the engine
+        meanwhile: a call has the budget that was set when it began.
+        """
+        self._lift = self._turning.lift(budget)
+
+    def _at_once(self, step: NativeStep, x: Any, lift: float) -> Tensor | None:
         """The usual case, one tensor through one native program, with few checks.
 
         None if the input is of another kind or shape or a number is not finite; then the general path runs.
@@ -72,28 +92,29 @@ class Engine:
             return None
         batch = x.shape[0]
         y = torch.empty(batch, *step.shapes[0])
-        return y if step.program.run_one(x.data_ptr(), y.data_ptr(), batch, step.threads) else None
+        return y if step.program.run_one(x.data_ptr(), y.data_ptr(), batch, step.threads, lift) else None
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], lift: Lift) -> Any:
         tensors, wants_numpy = self._checked(args, kwargs)
         back: Callable[[Tensor], Any] = (lambda y: y.numpy()) if wants_numpy else (lambda y: y)
         if not self._steps:
-            result = self._in_torch(args, kwargs, None)
+            result = self._in_torch(args, kwargs, None, lift)
             return tree_map(lambda leaf: back(leaf) if isinstance(leaf, Tensor) else leaf, result)
         values: Values = dict(zip(self._inputs, tensors, strict=True))
         batch = len(tensors[0])
         suspect: set[int] = set()
         for step in self._steps:
-            finite = step.run(values, batch)
+            finite = step.run(values, batch, None, lift)
             if 0 in finite:
                 suspect.update(row for row, flag in enumerate(finite) if not flag)
         results = [values[value] for value in self._outputs]
         if suspect:
             # Zero times NaN or infinity is not zero, so for these samples every channel has to be computed.
             if any(result.dim() == 0 or len(result) != batch for result in results):
-                return tree_map(back, self._in_torch(args, kwargs, None))
+                return tree_map(back, self._in_torch(args, kwargs, None, lift))
             rows = torch.tensor(sorted(suspect))
-            for result, exact in zip(results, tree_leaves(self._in_torch(args, kwargs, rows)), strict=True):
+            some = lift if isinstance(lift, float) else lift[rows.numpy()]
+            for result, exact in zip(results, tree_leaves(self._in_torch(args, kwargs, rows, some)), strict=True):
                 result[rows] = exact
         if self._single:
             return back(results[0])
@@ -132,7 +153,7 @@ class Engine:
                 step.run(values, batch, forced)
         return [values[value] for value in self._outputs], forced.scores
 
-    def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Tensor | None) -> Any:
+    def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Tensor | None, lift: Lift) -> Any:
         """The network itself, on all samples or some of them."""
 
         def given(leaf: Any) -> Any:
@@ -141,8 +162,10 @@ class Engine:
             tensor = _from_numpy(leaf)
             return tensor.contiguous() if rows is None or tensor.dim() == 0 else tensor[rows]
 
-        args, kwargs = tree_map(given, (args, kwargs))
-        return self._reference(*args, **kwargs)
+        def run(given: Any) -> Any:
+            return self._reference(*given[0], **given[1])
+
+        return self._turning.in_torch(run, tree_map(given, (args, kwargs)), lift)
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Tensor], bool]:
         # Looking at a signature takes longer than a check.

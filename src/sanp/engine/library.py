@@ -4,7 +4,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_long, c_void_p
+from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_long, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from sanp.engine.names import ACTIVATIONS, ALGORITHMS, OperatorKind
 
 _ROOM = 512
 """bytes of an error message"""
-_INTERFACE = 10
+_INTERFACE = 11
 """counted up with every change of the C interface, here and in api.cpp"""
 
 
@@ -50,8 +50,9 @@ def load() -> ctypes.CDLL:
     library.sanp_free.argtypes = [c_void_p]
     library.sanp_free.restype = None
     notes = (c_void_p,) * 5
-    library.sanp_run.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, *notes, *message]
-    library.sanp_run_one.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int]
+    lifts = (c_float, c_void_p)
+    library.sanp_run.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, *notes, *lifts, *message]
+    library.sanp_run_one.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, c_float]
     library.sanp_algorithms.argtypes = [c_void_p, c_int]
     library.sanp_choose.argtypes = [c_void_p, c_int, c_int, *message]
     library.sanp_settle.argtypes = [c_void_p, *message]
@@ -149,12 +150,16 @@ class NativeProgram:
         live: int | None = None,
         forced: int | None = None,
         scores: int | None = None,
+        lift: float = 0.0,
+        lifts: int | None = None,
     ) -> bytes:
         """The same on addresses of contiguous float32 memory; gives a byte for each sample, 0 if it was not finite.
 
         ``forced`` (samples, channels of all gates), a byte each, says which channels are open, in place of the gates'
         own decisions; ``scores``, float32 of the same shape, is filled with what the gates would have decided by: for
         a gate whose channels are decided in groups, a number for each group stands at the start of its part.
+
+        ``lift`` is added to the thresholds of all gates, and so is, for each sample, its number in ``lifts``, float32.
         """
         given = (c_void_p * len(inputs))(*inputs)
         wanted = (c_void_p * len(outputs))(*outputs)
@@ -162,15 +167,31 @@ class NativeProgram:
         message = ctypes.create_string_buffer(_ROOM)
         _check(
             self._library.sanp_run(
-                self._handle, given, wanted, samples, threads, seconds, live, finite, forced, scores, message, _ROOM
+                self._handle,
+                given,
+                wanted,
+                samples,
+                threads,
+                seconds,
+                live,
+                finite,
+                forced,
+                scores,
+                lift,
+                lifts,
+                message,
+                _ROOM,
             ),
             message,
         )
         return finite.raw[:samples]
 
-    def run_one(self, given: int, wanted: int, samples: int, threads: int) -> bool:
-        """One input to one output by the shortest way; false after an error or a number that is not finite."""
-        status: int = self._library.sanp_run_one(self._handle, given, wanted, samples, threads)
+    def run_one(self, given: int, wanted: int, samples: int, threads: int, lift: float = 0.0) -> bool:
+        """One input to one output by the shortest way; false after an error or a number that is not finite.
+
+        ``lift`` is added to the thresholds of all gates.
+        """
+        status: int = self._library.sanp_run_one(self._handle, given, wanted, samples, threads, lift)
         return status == 0
 
     def algorithms(self, operator: int) -> list[int]:

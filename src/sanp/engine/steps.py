@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -52,8 +54,13 @@ class NativeStep:
     rows: tuple[PlanRow, ...]
     """of the plan, one for each operator"""
 
-    def run(self, values: Values, batch: int, forced: Forced | None = None) -> bytes:
-        """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity."""
+    def run(
+        self, values: Values, batch: int, forced: Forced | None = None, lift: float | NDArray[np.float32] = 0.0
+    ) -> bytes:
+        """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity.
+
+        ``lift`` is added to the thresholds of all gates: one number, or one for each sample.
+        """
         # A view of a complex tensor's conjugate may say that its numbers are those in memory with the other sign.
         given = [values[value].to(torch.float32).resolve_neg().contiguous() for value in self.inputs]
         if any(len(x) != batch for x in given):
@@ -61,7 +68,9 @@ class NativeStep:
         made = [torch.empty(batch, *shape) for shape in self.shapes]
         addresses = ([x.data_ptr() for x in given], [y.data_ptr() for y in made])
         if forced is None or not self.gates:
-            finite = self.program.run_at(*addresses, batch, self.threads)
+            single, each = (lift, None) if isinstance(lift, float) else (0.0, np.ascontiguousarray(lift, np.float32))
+            lifts = None if each is None else each.ctypes.data
+            finite = self.program.run_at(*addresses, batch, self.threads, lift=single, lifts=lifts)
         else:
             scores = torch.empty(batch, sum(gate.channels for gate in self.gates))
             opened = None
@@ -128,8 +137,13 @@ class TorchStep:
 
     units: tuple[TorchUnit, ...]
 
-    def run(self, values: Values, batch: int, forced: Forced | None = None) -> bytes:
-        """Adds all that the operators make to ``values``; every sample counts as finite, for torch skips nothing."""
+    def run(
+        self, values: Values, batch: int, forced: Forced | None = None, lift: float | NDArray[np.float32] = 0.0
+    ) -> bytes:
+        """Adds all that the operators make to ``values``; every sample counts as finite, for torch skips nothing.
+
+        ``lift`` is not used: where budgets can be set, no gate runs in torch.
+        """
         for unit in self.units:
             if forced is not None and unit.module is not None and not unit.module.norm_outside:
                 unit.run_forced(values, batch, forced)

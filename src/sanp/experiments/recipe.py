@@ -14,6 +14,7 @@ from sanp.data.held_out import check_amount
 from sanp.experiments.own_network import is_own
 from sanp.experiments.settings import OWN_SECTION, build, kinds, to_toml
 from sanp.gating.amount import parse_budget
+from sanp.gating.budget_range import parse_range
 from sanp.methods import METHODS, Method, config_of, method_named
 from sanp.spm.module import SPMConfig
 from sanp.training.budget import ObjectiveConfig
@@ -37,7 +38,7 @@ class Recipe:
     method: str = "sanp"
     """name of the pruning method; dense prunes nothing"""
     budget: str = "35%"
-    """computation to keep: a share of the dense FLOPs (35%) or a count of multiply-adds (60M)"""
+    """computation to keep: a share of the dense FLOPs (35%), a count of multiply-adds (60M) or a range (20%..60%)"""
     preset: Literal["quick", "paper"] = "quick"
     """settings to start from; quick: reaches the budget in few epochs, paper: as the text of the paper says"""
     seed: int = 0
@@ -63,6 +64,8 @@ class Recipe:
     """dense network to start from instead of pretraining: a file, or the name of a network in the package"""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """where the network is trained; auto: on CUDA or MPS if there is one, else on the processor"""
+    start_from: str | None = None
+    """trained gated network to go on from: a file, or the name of one in the package; the dense one is its teacher"""
     threads: int | None = None
     """number of processor threads; none: as many as PyTorch chooses"""
     test_every: int = 1
@@ -87,7 +90,10 @@ class Recipe:
         config = config_of(self.method)
         if self.method_config is None and config is not None:
             object.__setattr__(self, "method_config", config())
-        if parse_budget(self.budget).unit == "ms":
+        wanted = parse_range(self.budget)
+        if "ms" in {
+            each.unit for each in ((parse_budget(self.budget),) if wanted is None else (wanted.low, wanted.high))
+        }:
             raise SanpError(
                 f"budget {self.budget} is a time, and a run has no latency table before it is trained: give a share "
                 "(35%) or a count (60M); sanp bench shows the time of each share"

@@ -44,6 +44,7 @@ from sanp.experiments.shipped import weights_named
 from sanp.experiments.state import Interrupted, Position, Saved
 from sanp.experiments.weights_file import take_weights
 from sanp.gating.gating import planned_cost
+from sanp.gating.network import GatedNetwork
 from sanp.spm.module import SPMConfig, build_spm
 from sanp.training.fitting import pretrain_stage
 from sanp.training.malloc import keep_freed_memory
@@ -150,7 +151,19 @@ class _Run:
             spm=recipe.spm,
             objective=recipe.objective,
             controller=recipe.controller,
+            start=self._start(),
         )
+
+    def _start(self) -> GatedNetwork | None:
+        """The gated network that training goes on from, if the recipe names one."""
+        given = self.recipe.start_from
+        if given is None:
+            return None
+        fresh = build_named(self.recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
+        start = load(weights_named(given), fresh)
+        if not isinstance(start, GatedNetwork) or start.origin.method != self.recipe.method:
+            raise SanpError(f"start_from {given} is no network that {self.recipe.method} gated: give one, or none")
+        return start
 
     def carry_out(self) -> Finished:
         """Runs all stages, evaluates the pruned network and writes the results."""

@@ -81,6 +81,11 @@ def parse_budget(given: object) -> Amount:
         raise SanpError(f"budget {shown(given)} is a {type(given).__name__}; wanted: {_WANTED}")
     if not isinstance(given, str):
         return _checked(Amount(float(given) if is_finite(given) else math.inf, "share"), given)
+    if ".." in given:
+        raise SanpError(
+            f"budget {shown(given)} is a range: only a network with the gates of sanp can be trained for one "
+            "(sanp.fit, sanp.Budget, sanp train); give a single budget"
+        )
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(%|k|K|M|G|us|ms|s)\s*", given)
     if match is not None:
         unit, size = _UNITS[match[2]]

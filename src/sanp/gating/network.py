@@ -7,16 +7,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from sanp.core.modules import tensors_in
 from sanp.gating.amount import Amount, LatencyTable, parse_budget
+from sanp.gating.budget_range import parse_range
 from sanp.gating.cost import CostModel, kept_for
+from sanp.gating.dial import Dial, set_thresholds
 from sanp.gating.flops import predictor_flops
-from sanp.gating.thresholds import calibrate_thresholds
+from sanp.gating.thresholds import calibrate_dial, calibrate_thresholds, images_given
+from sanp.gating.trained_budgets import TrainedBudgets, check_reached
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.spm.module import SPMConfig, closing_rate
 from sanp.spm.outside_norm import ScaleAfterNorm
 from sanp.spm.recording import forward_of, keep_for_backward
+from sanp.spm.saliency import Standardize
 from sanp.tracing.topology import Topology, module_path
 
 
@@ -52,10 +57,15 @@ class GatedNetwork(nn.Module):
         self.origin = origin
         self.budget: Amount | None = None
         """the budget that it was last trained for or calibrated to"""
+        self.trained: TrainedBudgets | None = None
+        """the budgets that it was trained for; None for a network that was not trained with a budget"""
+        self.dial: Dial | None = None
+        """the thresholds of every budget of a range, if it was trained for one"""
         self.latency: LatencyTable | None = None
         """measured times of an image on this machine, needed for budgets that are times (sanp.engine.latency_table)"""
         gated = (module for module in net.modules() if isinstance(module, GatedConv | FollowingConv))
         self._norms_outside = any(module.norm_outside for module in gated)
+        self._norms_frozen = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The forward of the original network, with gates; :func:`sanp.record` can record them."""
@@ -64,6 +74,20 @@ class GatedNetwork(nn.Module):
             if torch.is_grad_enabled() and not torch.compiler.is_compiling():
                 keep_for_backward(tensors_in(result))
             return result
+
+    def train(self, mode: bool = True) -> "GatedNetwork":
+        """Sets training or evaluation mode; frozen statistics stay as they are in both."""
+        super().train(mode)
+        if self._norms_frozen:
+            for module in self.net.modules():
+                if isinstance(module, _BatchNorm | Standardize):
+                    module.eval()
+        return self
+
+    def freeze_norms(self, frozen: bool) -> None:
+        """Keeps the statistics of batch norms and of descriptors as they are while training goes on, or no longer."""
+        self._norms_frozen = frozen
+        self.train(self.training)
 
     @property
     def layers(self) -> dict[str, GatedConv]:
@@ -112,17 +136,45 @@ class GatedNetwork(nn.Module):
         """
         return kept_for(budget, self.cost, self.latency)
 
-    def set_budget(self, budget: object, images: Tensor | Iterable[Any]) -> float:
-        """Calibrates the thresholds so that the mean FLOPs of these images meet the budget.
+    def set_budget(self, budget: object, images: Tensor | Iterable[Any] | None = None, *, force: bool = False) -> float:
+        """Sets the thresholds for a budget.
 
         ``budget`` is a share (``0.35``, ``"35%"``), a count of multiply-adds (``"60M"``) or, with a latency table, a
-        time (``"2.5ms"``). ``images`` is a tensor, or batches of tensors (labels beside them are ignored); for a
-        network of several inputs, batches that are tuples of them or dicts of keyword arguments.
+        time (``"2.5ms"``). A network that was trained for a range of budgets takes any budget of the range at once and
+        without ``images``. Otherwise the thresholds are calibrated so that the mean FLOPs of the images meet the
+        budget. ``images`` is a tensor, or batches of tensors (labels beside them are ignored); for a network of
+        several inputs, batches that are tuples of them or dicts of keyword arguments.
 
-        Returns the share of the dense FLOPs that was reached on these images. An untrained network first gets random
-        saliencies, since otherwise all its channels would open and close together.
+        A budget above what the network was trained for is an error, and one below a warning; ``force`` sets it all the
+        same, without a word. A trained network whose thresholds miss the budget by more than a hundredth of the FLOPs
+        says so too.
+
+        A range (``"20%..60%"``) with images makes the dial of a network that was trained for it, and sets the smallest
+        budget.
+
+        Returns the share of the dense FLOPs that was reached: on these images, or as the dial has it. An untrained
+        network first gets random saliencies, since otherwise all its channels would open and close together.
         """
-        reached = calibrate_thresholds(self, self.kept_for(budget), images)
+        wanted = parse_range(budget)
+        if wanted is not None:
+            ends = wanted.kept(self.cost, self.latency)
+            if self.trained is not None and not force:
+                self.trained.check(ends[1])
+                self.trained.check(ends[0])
+            self.dial = calibrate_dial(self, *ends, images_given(images))
+            self.freeze_norms(False)
+            self.budget = wanted.low
+            return self.dial.low
+        kept = self.kept_for(budget)
+        if self.dial is not None and self.dial.covers(kept):
+            set_thresholds(self, self.dial.threshold(kept))
+            reached = min(self.dial.high, max(self.dial.low, kept))
+        else:
+            if self.trained is not None and not force:
+                self.trained.check(kept)
+            reached = calibrate_thresholds(self, kept, images_given(images))
+            if self.trained is not None and not force:
+                check_reached(reached, kept)
         self.budget = parse_budget(budget)
         return reached
 

@@ -4,6 +4,7 @@ Top-k gates have no threshold; for them k is changed. The *level* of an SPM stan
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,17 @@ from sanp.core.bisection import bisect, nearest
 from sanp.core.checks import check_kind, check_many
 from sanp.core.errors import SanpError
 from sanp.core.modules import call_with, evaluating, placed_for, tensors_in
+from sanp.gating.dial import Dial, measured_dial, set_thresholds
 from sanp.spm.recording import decisions_of, record
+from sanp.tracing.topology import module_path
 
 if TYPE_CHECKING:
     from sanp.gating.network import GatedNetwork
 
 CLOSE = 5e-4
 """the search ends when the share of the dense FLOPs is this close to the wanted one"""
+MARGIN = 0.1
+"""levels are tried this far outside the saliencies"""
 FAR = 5e-3
 """if it is farther off than this with one level for all layers, single layers are opened"""
 
@@ -67,14 +72,7 @@ def calibrate_thresholds(
     All layers get the same level, at most ``steps`` of which are tried. If none comes near, single layers are opened.
     ``images`` is a tensor or batches, see :func:`batches_of`. Returns the share that was reached.
     """
-    batches = [placed_for(network, batch) for batch in batches_of(images, max(1, len(network.origin.input_shapes)))]
-    tensors = tensors_in(batches)
-    if not batches or not all(tensor.numel() for tensor in tensors):
-        raise SanpError("set_budget was given no images: give some of the training images, a few hundred serve")
-    if not network.layers:
-        raise SanpError("this network has no gated layer, so its cost cannot be changed")
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-        raise SanpError("the images to set the budget on hold NaN or infinity: give others")
+    batches = _checked_batches(network, images)
     spms = [layer.spm for layer in network.layers.values()]
 
     def kept_at(level: float) -> float:
@@ -87,9 +85,10 @@ def calibrate_thresholds(
         generator = torch.Generator().manual_seed(0)
         for spm in spms:
             spm.saliency.wake(generator)
-        tried = _tried_levels(kept_at, kept, spms[0].level, steps)
-        near = nearest(tried, kept)
         same = any(spm.binarize.same_in_all_layers for spm in spms)
+        bounds = (-math.inf, math.inf) if same else _saliencies_between(network, batches[0])
+        tried = _tried_levels(kept_at, kept, spms[0].level, steps, bounds)
+        near = nearest(tried, kept)
         if abs(tried[near] - kept) > FAR and not same:
             reached = _open_one_by_one(network, batches, kept, tried, kept_at)
             if abs(reached - kept) < abs(tried[near] - kept):
@@ -113,6 +112,55 @@ def _finite_outputs(network: "GatedNetwork", batch: Any) -> Iterator[None]:
         "with this budget the network puts out NaN or infinity for the images: saliencies that were never trained can "
         "grow from layer to layer; train first (sanp.fit, or a loop with sanp.Budget), then set the budget"
     )
+
+
+def calibrate_dial(network: "GatedNetwork", low: float, high: float, images: Tensor | Iterable[Any]) -> Dial:
+    """The dial of a network that was trained for the shares ``low`` to ``high`` of the dense FLOPs.
+
+    The costs are measured on ``images``, a tensor or batches, see :func:`batches_of`. The network is left at ``low``.
+    """
+    batches = _checked_batches(network, images)
+    found: dict[float, float] = {}
+
+    def kept_at(level: float) -> float:
+        if level not in found:
+            set_thresholds(network, level)
+            found[level] = kept_on(network, batches)
+        return found[level]
+
+    with evaluating(network):
+        start = float(next(iter(network.layers.values())).spm.level)
+        ends: list[tuple[float, float]] = []
+        for kept in (low, high):
+            tried = _tried_levels(kept_at, kept, start, 12, _saliencies_between(network, batches[0]))
+            start = nearest(tried, kept)
+            ends.append((start, tried[start]))
+        dial = measured_dial(kept_at, ends[0], ends[1])
+    set_thresholds(network, dial.threshold(low))
+    return dial
+
+
+def images_given(images: Tensor | Iterable[Any] | None) -> Tensor | Iterable[Any]:
+    """The images; an error if there are none."""
+    if images is None:
+        raise SanpError(
+            "set_budget was given no images: give some of the training images, a few hundred serve; only a network "
+            'that was trained for a range of budgets (budget="20%..60%") needs none, within its range'
+        )
+    return images
+
+
+def _checked_batches(network: "GatedNetwork", images: Tensor | Iterable[Any]) -> list[Any]:
+    """The batches of ``images``; an error if they cannot set thresholds."""
+    batches = [placed_for(network, batch) for batch in batches_of(images, max(1, len(network.origin.input_shapes)))]
+    tensors = tensors_in(batches)
+    if not batches or not all(tensor.numel() for tensor in tensors):
+        raise SanpError("set_budget was given no images: give some of the training images, a few hundred serve")
+    if not network.layers:
+        raise SanpError("this network has no gated layer, so its cost cannot be changed")
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        raise SanpError("the images to set the budget on hold NaN or infinity: give others")
+    return batches
 
 
 def _open_one_by_one(
@@ -140,19 +188,40 @@ def _open_one_by_one(
     return float(reached)
 
 
-def _tried_levels(kept_at: Callable[[float], float], kept: float, start: float, steps: int) -> dict[float, float]:
+@torch.no_grad()
+def _saliencies_between(network: "GatedNetwork", batch: Any) -> tuple[float, float]:
+    """Levels that open every channel, and that close all but one, for the saliencies of this batch."""
+    with record(network) as gates:
+        call_with(network, batch)
+    spms = {name: network.layers[module_path(name)].spm for name in gates}
+    scores = [spms[name].score(made) + spms[name].level for name, made in gates.items()]
+    return min(float(each.min()) for each in scores) - MARGIN, max(float(each.max()) for each in scores) + MARGIN
+
+
+def _tried_levels(
+    kept_at: Callable[[float], float],
+    kept: float,
+    start: float,
+    steps: int,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> dict[float, float]:
     """Levels and the share that is kept at each; one of them is near the wanted share if there is such a level.
 
-    Higher levels keep less. The search begins at the level ``start`` and tries at most ``steps`` levels.
+    Higher levels keep less. The search begins at the level ``start`` and tries at most ``steps`` levels, none of them
+    outside ``bounds``: where channels have no say, a search would leave levels that the next one cannot return from.
     """
+    lowest, highest = bounds
+    start = min(highest, max(lowest, start))
     tried = {start: kept_at(start)}
     width = 0.05
     low = high = start  # kept_at(low) >= kept >= kept_at(high) after the two loops
-    while len(tried) < steps and tried[low] < kept:
-        low, width = low - width, 2 * width
+    while len(tried) < steps and tried[low] < kept and low > lowest:
+        low, width = max(lowest, low - width), 2 * width
         tried[low] = kept_at(low)
-    while len(tried) < steps and tried[high] > kept:
-        high, width = high + width, 2 * width
+    while len(tried) < steps and tried[high] > kept and high < highest:
+        high, width = min(highest, high + width), 2 * width
         tried[high] = kept_at(high)
+    if tried[low] < kept or tried[high] > kept:
+        return tried
     bisect(kept_at, kept, tried, low, high, steps=steps, close=CLOSE, narrowest=1e-7, interpolate=True)
     return tried

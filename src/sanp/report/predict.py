@@ -12,6 +12,7 @@ from torch import nn
 from sanp.core.errors import SanpError
 from sanp.core.forward_size import check_forward
 from sanp.data.decode import decode
+from sanp.experiments.budgeted import at_budget
 from sanp.experiments.inputs import FILE, Inputs, read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.gating.network import GatedNetwork
@@ -48,11 +49,11 @@ def _pruned_on(network: nn.Module) -> tuple[int, ...] | None:
 
 
 class Predictor:
-    """The network of the run in a folder, ready for image files."""
+    """The network of the run in a folder, ready for image files; ``budget`` is one of its range, if it has a dial."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, budget: str | None = None) -> None:
         self.inputs: Inputs = read_inputs(folder)
-        self.network: nn.Module = load_run(folder, self.inputs).eval()
+        self.network: nn.Module = at_budget(load_run(folder, self.inputs), budget).eval()
         size, channels = self.inputs.image_size, len(self.inputs.mean)
         if (shape := _pruned_on(self.network)) is not None and shape[1:] != (channels, size, size):
             raise SanpError(

@@ -9,6 +9,7 @@ from sanp.evaluation import Report
 from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import REPORT, read_report, read_run
 from sanp.gating.amount import parse_budget
+from sanp.gating.budget_range import parse_range
 from sanp.report.epochs import Epoch, read_epochs
 from sanp.report.saved_report import parse_report, share
 from sanp.report.study import Study
@@ -36,9 +37,11 @@ class RunData:
 
     @property
     def target(self) -> float | None:
-        """The budget as a share of the dense FLOPs; None for a budget that is a time."""
+        """The budget, or the smallest one of a range, as a share of the dense FLOPs; None for one that is a time."""
         try:
-            return parse_budget(self.recipe.budget).kept_of(self.report.dense_flops)
+            wanted = parse_range(self.recipe.budget)
+            smallest = parse_budget(self.recipe.budget) if wanted is None else wanted.low
+            return smallest.kept_of(self.report.dense_flops)
         except SanpError:  # of a time, which needs a latency table
             return None
 

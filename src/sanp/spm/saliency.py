@@ -117,6 +117,10 @@ class Saliency(nn.Module, ABC):
         """The same function as two linear layers, for the engine and other runtimes; None if it has no such form."""
         return None
 
+    def shift(self, by: Tensor) -> bool:
+        """Adds ``by`` (C_out,) to the saliency of each channel, for every image; false if this function cannot."""
+        return False
+
     def wake(self, generator: torch.Generator) -> None:
         """Makes the saliencies of an untrained network differ between channels and images, for a benchmark.
 
@@ -176,6 +180,14 @@ class PredictedSaliency(Saliency):
             b1 = w1 @ (self.standardize.centre / scale - self.standardize.mean.double())
         b2 = torch.zeros(self.w2.out_features) if self.w2.bias is None else self.w2.bias
         return FoldedSaliency(w1, b1, self.w2.weight, b2)
+
+    @torch.no_grad()
+    def shift(self, by: Tensor) -> bool:
+        """Moves the biases; false without biases, as in the paper."""
+        if self.w2.bias is None:
+            return False
+        self.w2.bias.data.add_(by)
+        return True
 
     @torch.no_grad()
     def wake(self, generator: torch.Generator) -> None:

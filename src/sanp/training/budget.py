@@ -14,11 +14,14 @@ from sanp.core.checks import check_fields, check_kind
 from sanp.core.errors import BudgetWarning, SanpError, unknown_name
 from sanp.core.modules import unwrapped
 from sanp.gating.amount import parse_budget
+from sanp.gating.budget_range import parse_range
 from sanp.gating.flops import human
 from sanp.gating.network import GatedNetwork
+from sanp.gating.trained_budgets import TrainedBudgets
 from sanp.spm.recording import Gates, decisions_of, drawn_of, saliencies_of, watch_training
 from sanp.training.controller import BudgetController, ControllerConfig
-from sanp.training.penalties import PENALTIES, flops_penalty, runaway_penalty
+from sanp.training.penalties import PENALTIES, Saliencies, flops_penalty, runaway_penalty
+from sanp.training.range_training import RangeTraining
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +51,10 @@ class Budget:
     """The cost loss for a training loop of one's own: after each forward, add ``loss(gates)`` to the task's loss.
 
     ``network`` is what ``sanp.gate`` returned, or a wrapper of it. ``budget`` is a share, a count of multiply-adds or,
-    with a latency table, a time. ``objective`` holds the settings of the penalty, ``controller`` those of λ. ``steps``
-    is the number of steps to come: the target then falls from all FLOPs to the budget over the first part of them.
-    Without ``steps`` the target is the budget from the start.
+    with a latency table, a time; or a range of them (``"20%..60%"``), of which every step gets one: the thresholds are
+    set for it, and ``gated.set_budget("20%..60%", images)`` after training makes the dial. ``objective`` holds the
+    settings of the penalty, ``controller`` those of λ. ``steps`` is the number of steps to come: the target then falls
+    from all FLOPs to the budget over the first part of them. Without ``steps`` the target is the budget from the start.
     """
 
     def __init__(
@@ -70,8 +74,6 @@ class Budget:
         check_kind("steps", steps, int | None, "a whole number")
         if steps is not None and (isinstance(steps, bool) or steps < 1):
             raise SanpError(f"steps is {steps}: give the number of steps to come, at least 1")
-        self.controller = BudgetController(bare.kept_for(budget), controller or ControllerConfig())
-        bare.budget = parse_budget(budget)
         self.config = objective or ObjectiveConfig()
         self.steps = steps
         self.step = 0
@@ -81,15 +83,29 @@ class Budget:
         """forwards in training since the last call of :meth:`loss`"""
         self._told = False
         watch_training(bare, self._forward_seen)
+        wanted, settings = parse_range(budget), controller or ControllerConfig()
+        self.range = None
+        """the training for a range of budgets; None for a single one"""
+        if wanted is None:
+            self.controller = BudgetController(bare.kept_for(budget), settings)
+            bare.budget, bare.dial = parse_budget(budget), None
+            bare.trained = TrainedBudgets(self.goal, self.goal)
+        else:
+            ends = wanted.kept(bare.cost, bare.latency)
+            self.controller = BudgetController(ends[0], settings)
+            self.range = RangeTraining(bare, *ends, self.controller, steps)
+            bare.budget, bare.dial, bare.trained = wanted.low, None, TrainedBudgets(*ends)
 
     @property
     def goal(self) -> float:
-        """The budget, as a share of the dense FLOPs."""
+        """The budget, or the smallest one of a range, as a share of the dense FLOPs."""
         return self.controller.target
 
     @property
     def target(self) -> float:
         """The target of the last step, as a share of the dense FLOPs; it falls to the goal."""
+        if self.range is not None:
+            return self.range.target_at(max(0, self.step - 1))
         return self.controller.target_at(self._progress(max(0, self.step - 1)))
 
     @property
@@ -114,24 +130,34 @@ class Budget:
         self._note_call(next(iter(gates.values())))
         chosen = drawn_of if self.controller.config.estimate == "drawn" else decisions_of
         flops = _mean_over_ranks(self._cost.per_sample(chosen(gates)).mean())
-        weight = self.controller.update(flops / self._cost.dense_flops, self._progress(self.step))
+        saliencies, kept = saliencies_of(gates), flops / self._cost.dense_flops
+        if self.range is None:
+            weight = self.controller.update(kept, self._progress(self.step))
+            loss = self._penalty(weight, saliencies, saliencies)
+        else:
+            scores, bounded = (_lowered(saliencies, by) for by in (self.range.threshold, self.range.top))
+            loss = self._penalty(self.range.weight(kept, self.step), scores, bounded)
+            self.range.advance(gates, self.step + 1)
         self.step += 1
-        saliencies = saliencies_of(gates)
+        return loss
+
+    def _penalty(self, weight: float, scores: Saliencies, bounded: Saliencies) -> Tensor:
+        """λ times the penalty on the scores, and the penalty that keeps saliencies from running away."""
         reopen = weight < 0 and self.config.reopen
         penalty = flops_penalty if reopen else PENALTIES[self.config.penalty]
-        loss = weight * penalty(saliencies, self._cost)
+        loss = weight * penalty(scores, self._cost)
         if self.config.runaway:
-            loss = loss + self.config.runaway * runaway_penalty(saliencies, self._cost)
+            loss = loss + self.config.runaway * runaway_penalty(bounded, self._cost)
         return loss
 
     def state(self) -> dict[str, float | None]:
         """The state that a checkpoint keeps."""
-        return {"step": self.step, **self.controller.state()}
+        return {"step": self.step, **(self.controller if self.range is None else self.range).state()}
 
     def restore(self, state: dict[str, float | None]) -> None:
         """Restores a state that :meth:`state` returned."""
         self.step = int(state["step"] or 0)
-        self.controller.restore(state)
+        (self.controller if self.range is None else self.range).restore(state)
 
     def _note_call(self, first: Gates) -> None:
         """Refuses a second loss of the forward that decided ``first``, and warns of forwards without a loss."""
@@ -169,6 +195,11 @@ class Budget:
 
     def _progress(self, step: int) -> float:
         return 1.0 if self.steps is None else step / self.steps
+
+
+def _lowered(saliencies: Saliencies, by: float) -> Saliencies:
+    """The saliencies minus a number."""
+    return {name: s - by for name, s in saliencies.items()} if by else saliencies
 
 
 def _mean_over_ranks(flops: Tensor) -> float:

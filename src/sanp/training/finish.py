@@ -114,6 +114,15 @@ def finish(gated: GatedNetwork, task: Task, kept: float) -> None:
         warnings.warn(_missed(reached, kept, sum(map(len, batches))), BudgetWarning, stacklevel=2)
 
 
+def finish_range(gated: GatedNetwork, task: Task) -> None:
+    """After the last step of training for a range: measures which threshold has which cost. Batch norms stay."""
+    to_last_epoch(task)
+    format = Format(gated, task.config.precision)
+    with format.autocast():
+        gated.set_budget(task.budget, first_images(task.loader, max(1, task.config.calibrate_images), format))
+    same_everywhere(gated)
+
+
 def _missed(reached: float, kept: float, images: int) -> str:
     """Says how far a calibrated network is from its budget, and why."""
     return (

@@ -16,6 +16,7 @@ from sanp.core.devices import moved
 from sanp.core.errors import SanpError
 from sanp.core.modules import unwrapped
 from sanp.gating.accounting import mean_kept
+from sanp.gating.budget_range import check_reachable
 from sanp.gating.network import GatedNetwork
 from sanp.spm.binarize import Binarizer
 from sanp.spm.recording import decisions_of
@@ -23,7 +24,7 @@ from sanp.training.budget import Budget, ObjectiveConfig
 from sanp.training.config import FitConfig
 from sanp.training.controller import ControllerConfig
 from sanp.training.distillation import DistillLoss
-from sanp.training.finish import finish, finish_in_steps
+from sanp.training.finish import finish, finish_in_steps, finish_range
 from sanp.training.history import History
 from sanp.training.image_size import growing
 from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
@@ -53,7 +54,8 @@ def fit(
 
     ``gated`` is what ``sanp.gate`` returned; it is trained in place. ``train_loader`` gives batches of (input, target),
     the same number in every epoch. ``budget`` is a share (``0.35``, ``"35%"``), a count of multiply-adds (``"60M"``)
-    or, with a latency table, a time (``"2.5ms"``). ``epochs`` is the number of joint epochs, instead of that in
+    or, with a latency table, a time (``"2.5ms"``); or a range of them (``"20%..60%"``), and ``gated.set_budget`` then
+    takes every budget of it. ``epochs`` is the number of joint epochs, instead of that in
     ``config``, which holds all settings of the stages; ``objective`` holds those of the cost loss and ``controller``
     those of λ. ``loss`` computes the loss from output and target; cross entropy if not given. ``teacher`` is the
     network to distill from; if not given, the gated network as it is at the start. A teacher that knows nothing on the
@@ -92,14 +94,17 @@ def fit_stages(gated: GatedNetwork, task: Task) -> Stages:
     if not isinstance(gated, GatedNetwork):
         raise SanpError(f"{type(gated).__name__} is not gated: give fit what sanp.gate returned")
     steps = max(1, task.config.joint_epochs * steps_in(task.loader))
-    gated.kept_for(task.budget)  # an impossible budget is an error before anything is trained
+    check_reachable(task.budget, gated.cost, gated.latency)  # an impossible one is an error before any training
     task = with_teacher(task, gated)
     set_dropout(gated, task.config.dropout)
-    if gated.spm_parameters() and task.config.warmup_epochs:
+    if gated.spm_parameters() and task.config.warmup_epochs and task.start is None:
         yield warmup_stage(gated, task)
     budget = Budget(gated, task.budget, objective=task.objective, controller=task.controller, steps=steps)
     yield joint_stage(gated, task, budget)
-    finish(gated, task, budget.goal)
+    if budget.range is not None:
+        finish_range(gated, task)
+    else:
+        finish(gated, task, budget.goal)
     return gated
 
 
@@ -180,7 +185,8 @@ def joint_stage(gated: GatedNetwork, task: Task, budget: Budget) -> Stage:
             for binarize in _binarizers(gated):
                 binarize.noise, binarize.soft_share = 0.0, 0.0
 
-    optimizers = [tuned(sgd(gated.backbone_parameters(), config.lr, config), schedule(config))]
+    rates = schedule(config) if budget.range is None else budget.range.slowed(schedule(config))
+    optimizers = [tuned(sgd(gated.backbone_parameters(), config.lr, config), rates)]
     if gated.spm_parameters():
         optimizers.append(spm_optimizer(gated, config, budget.steps or 1))
     return stage_with_term(

@@ -18,6 +18,7 @@ from sanp.core.checks import check_kind
 from sanp.core.errors import SanpError, TeacherWarning
 from sanp.core.modules import evaluating
 from sanp.core.outputs import logits_of
+from sanp.gating.network import GatedNetwork
 from sanp.spm.module import SPMConfig
 from sanp.training.budget import ObjectiveConfig
 from sanp.training.config import FitConfig
@@ -40,7 +41,7 @@ class Task:
     loader: Loader
     """batches of (input, target) to train on"""
     budget: object
-    """a share of the dense FLOPs, a count of them, or a time"""
+    """a share of the dense FLOPs, a count of them, or a time; or a range of them"""
     config: FitConfig = field(default_factory=FitConfig)
     spm: SPMConfig = field(default_factory=SPMConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
@@ -51,6 +52,8 @@ class Task:
     """the network to distill from; if None, the network as it is before pruning"""
     distill_loss: DistillLoss | None = None
     """computes the distillation loss from output and teacher's output; if None, by the kind of output"""
+    start: GatedNetwork | None = None
+    """a trained gated network to go on from, if the method gates; None: the dense network is gated"""
 
     def __post_init__(self) -> None:
         for name, kind in TASK_SETTINGS.items():

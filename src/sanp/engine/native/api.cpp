@@ -95,7 +95,7 @@ ConvOp& conv_at(Program& p, int op) {
 extern "C" {
 
 // The version of this interface: counted up with every change, here and in library.py.
-int sanp_interface() { return 10; }
+int sanp_interface() { return 11; }
 
 // What a number stands for, or null for a number that stands for nothing.
 const char* sanp_operator_name(int number) { return name_in(kOperators, number - 1); }
@@ -116,18 +116,20 @@ void sanp_free(Program* p) { delete p; }
 // Runs a batch: `in` and `out` have an address for each input and output of the program. `seconds`, `live` and `finite`
 // and the rest are those of Notes, and may be null.
 int sanp_run(Program* p, const float* const* in, float* const* out, long samples, int threads, double* seconds,
-             int* live, char* finite, const unsigned char* forced, float* scores, char* message, long room) {
+             int* live, char* finite, const unsigned char* forced, float* scores, float lift, const float* lifts,
+             char* message, long room) {
   return guarded(message, room, [&] {
     if (samples < 0 || threads < 1 || threads > 1024) throw Error("a call wants samples and 1 to 1024 threads");
-    if (samples > 0) run_program(*p, in, out, samples, threads, {seconds, live, finite, forced, scores});
+    if (samples > 0) run_program(*p, in, out, samples, threads, {seconds, live, finite, forced, scores, lift, lifts});
   });
 }
 
-// Runs a batch through a program of one input and one output. Gives 0 if all went well and every number was finite.
-int sanp_run_one(Program* p, const float* in, float* out, long samples, int threads) {
+// Runs a batch through a program of one input and one output; `lift` is that of Notes. Gives 0 if all went well and every number was finite.
+int sanp_run_one(Program* p, const float* in, float* out, long samples, int threads, float lift) {
   try {
     std::vector<char> finite(samples > 0 ? samples : 0);
-    if (sanp_run(p, &in, &out, samples, threads, nullptr, nullptr, finite.data(), nullptr, nullptr, nullptr, 0) != 0)
+    if (sanp_run(p, &in, &out, samples, threads, nullptr, nullptr, finite.data(), nullptr, nullptr, lift, nullptr,
+                 nullptr, 0) != 0)
       return 1;
     return std::all_of(finite.begin(), finite.end(), [](char good) { return good != 0; }) ? 0 : 1;
   } catch (const std::exception&) {

@@ -66,6 +66,7 @@ void Run::operator()(const GateOp& o) const {
     const long at = (call.first + sample) * all + before;
     d.forced = call.notes.forced ? call.notes.forced + at : nullptr;
     d.score = call.notes.scores ? call.notes.scores + at : nullptr;
+    d.lift = call.notes.lift + (call.notes.lifts ? call.notes.lifts[call.first + sample] : 0);
   }
   kernels().gate(o.gate, o.descriptor, map(op.in[0]), d, scratch(), call.share);
   if (first_rank() && call.notes.live)

@@ -85,6 +85,7 @@ struct Decision {
   float* scale;
   const unsigned char* forced;  // which channels to open, whatever their scores; null without such a wish
   float* score;                 // where to write the scores, one for each group; may be null
+  float lift;                   // is added to the thresholds
 };
 
 struct Pool {

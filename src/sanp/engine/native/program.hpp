@@ -114,6 +114,8 @@ struct Notes {
   // [sample][channels of all gates]: which channels are open, in place of what the gates would decide.
   const unsigned char* forced;
   float* scores;    // the same: what each gate would have decided by, the first numbers of a gate if it has groups
+  float lift;          // is added to the thresholds of all gates,
+  const float* lifts;  // and this for each sample; may be null
 };
 
 void run_program(Program&, const float* const* in, float* const* out, long samples, int threads, const Notes&);

@@ -26,7 +26,7 @@ Workspace::Workspace(const Program& p, int chunk, int team) : chunk(chunk), team
     }
     decided.emplace_back();
     for (int n : p.gate_channels) {
-      decided[s].push_back({0, index, scale, nullptr, nullptr});
+      decided[s].push_back({0, index, scale, nullptr, nullptr, 0});
       index += n;
       scale += n;
     }
@@ -129,7 +129,7 @@ void run_program(Program& p, const float* const* in, float* const* out, long sam
     });
     return;
   }
-  const Notes quiet{nullptr, notes.live, notes.finite, notes.forced, notes.scores};
+  const Notes quiet{nullptr, notes.live, notes.finite, notes.forced, notes.scores, notes.lift, notes.lifts};
   Barrier alone(1);  // threads with samples of their own do not wait for each other
   const auto share = [&](int rank) {
     const long first = samples * rank / threads, last = samples * (rank + 1) / threads;

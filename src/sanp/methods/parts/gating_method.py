@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from sanp.gating.amount import parse_budget
-from sanp.gating.cost import kept_for
+from sanp.gating.budget_range import check_reachable, parse_range
 from sanp.gating.gating import MakeSPM, gate, planned_cost
 from sanp.gating.network import GatedNetwork
 from sanp.spm.module import SPMConfig
@@ -65,12 +65,13 @@ class GatingMethod:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one open channel in each gated layer already exceeds the budget."""
-        kept_for(task.budget, planned_cost(net, task.example()))
+        check_reachable(task.budget, planned_cost(net, task.example()))
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Gates the network, then trains it."""
         example = task.example()
-        gated = self.gate(net, example, spm=task.spm)
-        gated.budget = parse_budget(task.budget)
+        gated = task.start or self.gate(net, example, spm=task.spm)
+        if parse_range(task.budget) is None:
+            gated.budget = parse_budget(task.budget)
         yield from self.train(gated, with_teacher(task, net))
         return self.finished(gated, net, example)

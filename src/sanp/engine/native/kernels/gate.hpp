@@ -51,16 +51,16 @@ static void mark_positive(const float* score, int count, float* open) {
 
 static inline float bounded(float s, float most) { return s > most ? most : s; }  // NaN stays NaN
 
-// The scores of groups of neighbouring channels: the mean of saliency minus threshold.
-static void score_groups(const Gate& g, const float* saliency, float* score) {
+// The scores of groups of neighbouring channels: the mean of saliency minus threshold, which is `lift` higher.
+static void score_groups(const Gate& g, const float* saliency, float lift, float* score) {
   const int count = g.out_channels / g.group;
   if (g.group == 1) {
-    for (int j = 0; j < count; j++) score[j] = saliency[j] - g.threshold[j];
+    for (int j = 0; j < count; j++) score[j] = saliency[j] - (g.threshold[j] + lift);
     return;
   }
   for (int j = 0; j < count; j++) {
     float total = 0;
-    for (int i = j * g.group; i < (j + 1) * g.group; i++) total += saliency[i] - g.threshold[i];
+    for (int i = j * g.group; i < (j + 1) * g.group; i++) total += saliency[i] - (g.threshold[i] + lift);
     score[j] = total / (float)g.group;
   }
 }
@@ -70,7 +70,7 @@ static void decide(const Gate g, const float* saliency, float* room, Decision& d
   const int count = g.out_channels / g.group;
   float* score = room;
   float* open = room + count;
-  score_groups(g, saliency, score);
+  score_groups(g, saliency, d.lift, score);
   if (d.score)
     for (int j = 0; j < count; j++) d.score[j] = score[j];
   if (d.forced)

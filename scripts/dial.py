@@ -1,0 +1,104 @@
+"""Evaluates a network under the dial: error and cost of each budget, as a line of results/dial.jsonl; fills the tables.
+
+python scripts/dial.py runs/dial            # evaluates the run's network and adds the line
+python scripts/dial.py --figure             # draws docs/figures/dial.svg from the lines
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sanp.core.errors import SanpError
+from sanp.engine.bench.tables import write_figure
+from sanp.evaluation import evaluate
+from sanp.experiments import run_folder
+from sanp.experiments.documents import fill
+from sanp.experiments.results import append, read, result_line
+from sanp.gating.network import GatedNetwork
+
+ROOT = Path(__file__).parents[1]
+BUDGETS = (0.20, 0.225, 0.25, 0.30, 0.40, 0.50, 0.60)
+"""shares of the dense FLOPs"""
+
+
+def points(network: GatedNetwork, dataset: Any) -> list[dict[str, float]]:
+    """The test error and the mean cost at each budget, and the cost of the dearest image."""
+    found = []
+    for budget in BUDGETS:
+        network.set_budget(budget)
+        report = evaluate(network, run_folder.evaluation_batches(dataset))
+        most = float(report.per_sample.max()) / report.dense_flops
+        found.append({"budget": budget, "error": report.error, "kept": report.kept, "most": most})
+        print(f"{budget:.1%}: error {report.error:.2%}, cost {report.kept:.2%}, dearest image {most:.1%}", flush=True)
+    return found
+
+
+def measure(folder: Path, seconds: float, results: Path) -> None:
+    """Adds the line of a finished run."""
+    dataset = run_folder.load_data(run_folder.read_run(folder))
+    network = run_folder.load_run(folder, dataset)
+    if not isinstance(network, GatedNetwork) or network.dial is None:
+        raise SanpError(f"{folder} holds no network with a dial: train one with --budget 20%..60%")
+    line = result_line("dial", folder, seconds)
+    append(results / "dial.jsonl", {**line, "points": points(network, dataset)})
+
+
+def draw(results: Path, path: Path) -> None:
+    """Error against FLOPs: the network under the dial, and networks that were trained for one budget."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for line in list(read(results / "dial.jsonl"))[-1:]:
+        found = line["points"]
+        shares, errors = [100 * each["kept"] for each in found], [100 * each["error"] for each in found]
+        figure.add_scatter(x=shares, y=errors, mode="lines+markers", name="one network under the dial")
+    rows = [line for table in ("table1", "methods") for line in read(results / f"{table}.jsonl")]
+    single = {
+        round(line["kept"], 3): line["error"]
+        for line in rows
+        if (line["method"], line["backbone"], line["data"], line["images"]) == ("sanp", "m_cifarnet", "cifar10", None)
+    }
+    shares, errors = [100 * kept for kept in single], [100 * error for error in single.values()]
+    figure.add_scatter(x=shares, y=errors, mode="markers", name="trained for one budget", marker={"size": 10})
+    figure.update_layout(template="plotly_white", width=720, height=400, legend={"x": 0.6, "y": 0.95})
+    figure.update_xaxes(title="FLOPs of an image, % of the dense network")
+    figure.update_yaxes(title="test error, %")
+    write_figure(figure, path)
+
+
+def table(line: dict[str, Any]) -> str:
+    """The points of a results line as a Markdown table."""
+    found = line["points"]
+    return "\n".join(
+        (
+            "| asked for | " + " | ".join(f"{each['budget']:.1%}" for each in found) + " |",
+            "|---" * (len(found) + 1) + "|",
+            "| error (%) | " + " | ".join(f"{100 * each['error']:.2f}" for each in found) + " |",
+            "| cost (%) | " + " | ".join(f"{100 * each['kept']:.2f}" for each in found) + " |",
+            "| dearest image (%) | " + " | ".join(f"{100 * each['most']:.1f}" for each in found) + " |",
+        )
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("--figure", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.0, help="how long the run took")
+    parser.add_argument("--results", type=Path, default=ROOT / "results")
+    given = parser.parse_args()
+    start = time.time()
+    with torch.no_grad():
+        if given.run is not None:
+            measure(given.run, given.seconds, given.results)
+    lines = list(read(given.results / "dial.jsonl"))
+    if lines:
+        for document in ("README.md", "docs/dial.md"):
+            fill(ROOT / document, "dial", table(lines[-1]))
+    if given.figure:
+        draw(given.results, ROOT / "docs" / "figures" / "dial.svg")
+    print(json.dumps({"seconds": round(time.time() - start, 1)}))
