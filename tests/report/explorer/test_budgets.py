@@ -4,9 +4,10 @@ import torch
 
 import sanp
 from sanp.core.modules import evaluating
+from sanp.gating.dial import Dial
 from sanp.gating.thresholds import kept_on
 from sanp.methods import METHODS
-from sanp.report.explorer.budgets import Setting, find_settings, measure_settings
+from sanp.report.explorer.budgets import Setting, dial_settings, find_settings, measure_settings
 from sanp.spm.module import SPMConfig
 from tests.conftest import SmallNet
 
@@ -48,3 +49,10 @@ def test_gates_that_were_left_at_levels_of_their_own_are_shifted_together() -> N
     settings = measure_settings(gated, images)
     assert [layer.spm.threshold.item() for layer in gated.layers.values()] == pytest.approx(levels)
     assert {setting.kept for setting in settings if setting.shift == 0} == {kept_on(gated, [images])}
+
+
+def test_a_dial_is_the_whole_slider() -> None:
+    dial = Dial((0.2, 0.3, 0.6), (0.5, 0.3, 0.0))
+    settings = dial_settings(dial, 0.3)
+    assert [setting.kept for setting in settings] == [0.2, 0.3, 0.6]
+    assert [setting.shift for setting in settings] == pytest.approx([0.2, 0.0, -0.3])

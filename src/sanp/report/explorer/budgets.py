@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
+from sanp.gating.dial import Dial
 from sanp.gating.network import GatedNetwork
 from sanp.gating.thresholds import kept_on
 
@@ -43,8 +44,11 @@ class Shifts:
 def measure_settings(network: GatedNetwork, images: Tensor, *, most: int = 24) -> tuple[Setting, ...]:
     """Settings from the cheapest to the dearest, the trained one among them; one alone if thresholds change nothing.
 
-    ``images`` are normalised (N, C, H, W); the cost is their mean. The network is run on them at most ``most`` times.
+    ``images`` are normalised (N, C, H, W); the cost is their mean. The network is run on them at most ``most`` times. A
+    network that was trained for a range has the points of its dial, with the costs that were measured for it.
     """
+    if network.dial is not None:
+        return dial_settings(network.dial, next(iter(network.layers.values())).spm.level)
     shifts = Shifts(network)
 
     def cost_at(shift: float) -> float:
@@ -55,6 +59,15 @@ def measure_settings(network: GatedNetwork, images: Tensor, *, most: int = 24) -
         return find_settings(cost_at, most)
     finally:
         shifts.set(0.0)
+
+
+def dial_settings(dial: Dial, level: float) -> tuple[Setting, ...]:
+    """The points of a dial, from the cheapest to the dearest; ``level`` is the present threshold of the network.
+
+    The range that the network was trained for is the whole of the slider: nothing breaks within it.
+    """
+    points = zip(dial.shares, dial.thresholds, strict=True)
+    return tuple(Setting(share, threshold - level) for share, threshold in points)
 
 
 def find_settings(cost_at: Callable[[float], float], most: int) -> tuple[Setting, ...]:

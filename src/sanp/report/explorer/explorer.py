@@ -89,7 +89,7 @@ class Explorer:
             kept = float(self.look(images).flops.mean()) / self.dense_flops
             return (Setting(kept, 0.0),), 0
         settings = measure_settings(self.network, images)
-        return settings, next(place for place, setting in enumerate(settings) if setting.shift == 0)
+        return settings, min(range(len(settings)), key=lambda place: abs(settings[place].shift))
 
     @contextmanager
     def _set(self, setting: Setting) -> Iterator[None]:
