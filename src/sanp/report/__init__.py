@@ -1,1 +1,1 @@
-"""A run to look at: page, figures, explorer, predictions; imports core, data, gating, evaluation, experiments."""
+"""A run to look at: a page, figures for a paper, the explorer, predictions for images; imports all rooms above it."""
