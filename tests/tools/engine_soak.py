@@ -1,4 +1,7 @@
-"""Many random cases: ``python -m tests.tools.engine_soak 100000 [first seed]``; SANP_ISA picks the kernels."""
+"""Many random cases: ``python -m tests.tools.engine_soak 100000 [first seed]``; SANP_ISA picks the kernels.
+
+One case in a hundred is a network, which is gated and compiled; the others are programs for the library.
+"""
 
 import sys
 import time
@@ -6,6 +9,7 @@ import time
 import torch
 
 from tests.tools.engine_cases import random_case, run_case
+from tests.tools.engine_networks import wrong_network
 
 
 def main(count: int, first: int = 0) -> None:
@@ -13,6 +17,9 @@ def main(count: int, first: int = 0) -> None:
     torch.set_num_threads(1)
     start = time.perf_counter()
     for seed in range(first, first + count):
+        wrong = wrong_network(seed) if seed % 100 == 0 else None
+        if wrong is not None:
+            raise SystemExit(wrong)
         outcome = run_case(random_case(seed))
         if not outcome.right:
             raise SystemExit(outcome.story)

@@ -17,13 +17,15 @@ from sanp.engine.lowering.elementwise import (
     batch_norm_of,
     constant_of,
 )
+from sanp.engine.lowering.enlarging import nearest, pad, zeros
 from sanp.engine.lowering.gate_weights import floats
-from sanp.engine.lowering.known import ChannelsLast, Padded
+from sanp.engine.lowering.known import ChannelsLast
 from sanp.engine.lowering.lowering import Lowering, Rule
+from sanp.engine.lowering.memory_writes import copy_over, write_over
 from sanp.engine.lowering.moves import move
 from sanp.engine.lowering.shapes import Window, pair, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
-from sanp.tracing.graph import Node, Value
+from sanp.tracing.graph import WRITTEN, Node, Value
 
 
 def _convolution(low: Lowering, node: Node) -> None:
@@ -78,9 +80,27 @@ def _add(low: Lowering, node: Node) -> None:
     a, b = node.args[:2]
     if not isinstance(a, Value) or not isinstance(b, Value):
         return _with_constant(low, node)
-    if node.base_op == "sub" or node.kwargs.get("alpha", 1) != 1 or low.shape(a) != low.shape(b):
-        raise Unsupported("a difference, or a sum of different shapes")
-    return low.define(node.outputs[0], low.add_values(a, b))
+    if low.shape(a) != low.shape(b):
+        raise Unsupported("a sum or difference of different shapes")
+    factor = float(argument(node, 2, "alpha", 1)) * (-1.0 if node.base_op == "sub" else 1.0)
+    if factor == 1:
+        return low.define(node.outputs[0], low.add_values(a, b))
+    if low.channels_last(a) is not None or low.channels_last(b) is not None:
+        raise Unsupported("a difference of maps with their channels last")
+    scale = np.full(sample_shape(low.shape(b))[0], factor, np.float32)
+    scaled = low.writer.affine(low.native(b), scale, np.zeros_like(scale), fills=False)
+    return low.define(node.outputs[0], low.writer.add(low.native(a), scaled))
+
+
+def _reversed_difference(low: Lowering, node: Node) -> None:
+    """A number minus features."""
+    x, number = node.args[:2]
+    alpha = argument(node, 2, "alpha", 1)
+    if not isinstance(x, Value) or not isinstance(number, int | float) or low.channels_last(x) is not None:
+        raise Unsupported("a difference that is not a number minus features")
+    channels = sample_shape(low.shape(x))[0]
+    scale, shift = np.full(channels, -alpha, np.float32), np.full(channels, number, np.float32)
+    low.define(node.outputs[0], low.scale_and_shift(x, scale, shift, fills=True))
 
 
 def _multiply(low: Lowering, node: Node) -> None:
@@ -176,15 +196,6 @@ def _concatenate(low: Lowering, node: Node) -> None:
     low.define(node.outputs[0], low.writer.concat([low.native(part) for part in parts]))
 
 
-def _pad(low: Lowering, node: Node) -> None:
-    """Zeros around a map; a negative padding cuts off, which is not known."""
-    x, pads = node.args[:2]
-    if len(low.shape(x)) != 4 or len(pads) > 4 or min(pads) < 0 or argument(node, 2, "value", 0) != 0:
-        raise Unsupported("padding that is not zeros around a map")
-    left, right, top, bottom = (*pads, 0, 0)[:4]
-    low.define(node.outputs[0], Padded(low.native(x), (top, left), (bottom, right)))
-
-
 def _same(low: Lowering, node: Node) -> None:
     if node.kwargs.get("dtype") not in (None, torch.float32):
         raise Unsupported("another precision")
@@ -223,6 +234,11 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(ACTIVATIONS, _activation),
     "add": _add,
     "sub": _add,
+    "rsub": _reversed_difference,
+    "upsample_nearest2d": nearest,
+    "zeros_like": zeros,
+    WRITTEN: write_over,
+    "copy_": copy_over,
     "mul": _multiply,
     "div": _divide,
     "max_pool2d_with_indices": _max_pool,
@@ -233,7 +249,7 @@ RULES: dict[str, Rule] = {
     "mean": functools.partial(_over_positions, maximum=False),
     "amax": functools.partial(_over_positions, maximum=True),
     "cat": _concatenate,
-    "constant_pad_nd": _pad,
+    "constant_pad_nd": pad,
     "native_layer_norm": _layer_norm,
     "_to_copy": _same,
     "as_strided": _restrided,

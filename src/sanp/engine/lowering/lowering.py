@@ -186,6 +186,11 @@ class Lowering:
             return affine(waiting, scale, shift)
         return self.writer.affine(self.native(value), scale, shift, fills=fills)
 
+    def constant(self, value: Value, channels: int, number: float) -> int:
+        """A map of one number, of the size of a value: zero times that value, which is finite, plus the number."""
+        none, shift = np.zeros(channels, np.float32), np.full(channels, number, np.float32)
+        return self.writer.affine(self.native(value), none, shift, fills=number != 0)
+
     def write(self, conv: Pending, act: Activation) -> int:
         """Writes a convolution that waits, with an activation."""
         made = self._written(conv, act)
