@@ -2,7 +2,7 @@
 
 Run from the repository: ``python -m tests.networks.sweep`` (an hour on one core), or with names of families to see only
 those. What is done is a line in results/networks.jsonl, so that it can be stopped and started again; without that file
-it starts anew.
+it starts anew. With ``--compiled`` only the engine is checked, and its part of each line is made again.
 """
 
 import gc
@@ -21,6 +21,7 @@ from sanp.experiments.documents import fill
 from sanp.experiments.results import append, commit, read
 from sanp.gating.flops import human
 from sanp.testing import CHECKS, Case, NotApplicable, check_network
+from sanp.testing.compiled import check_compiled
 from sanp.testing.handling import check_autocast
 from tests.networks.families import CLASSIFICATION, OTHER, SEGMENTATION, maker
 from tests.networks.transformers_networks import TRANSFORMERS, transformers_network
@@ -59,13 +60,29 @@ def _image(make: Any, size: int) -> tuple[Any, torch.Tensor]:
     return make, torch.randn(1, 3, size, size)
 
 
-def main(wanted: list[str]) -> None:
+def check_engine(family: str, before: dict[str, Any]) -> dict[str, Any]:
+    """A family's line with what the engine does with it now."""
+    make, example = transformers_network(family) if family in TRANSFORMERS else _image(*maker(family))
+    start, line = time.perf_counter(), {**before, "engine_commit": commit()}
+    case = Case(make, example)
+    try:
+        check_compiled(case)
+    except NotApplicable:
+        pass
+    except Exception as error:
+        line["failure"] = f"{type(error).__name__}: check_compiled: {error}"
+    line |= {"native_share": case.native_share, "in_torch": case.in_torch}
+    return line | {"seconds": round(time.perf_counter() - start, 1)}
+
+
+def main(wanted: list[str], *, only_engine: bool = False) -> None:
     """Checks what is not done yet, then writes the table."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     done = by_family()
-    for family in wanted or [family for family in EVERY if family not in done]:
-        line = check(family)
+    key = "engine_commit" if only_engine else "commit"
+    for family in wanted or [family for family in EVERY if key not in done.get(family, {})]:
+        line = check_engine(family, done[family]) if only_engine else check(family)
         sys.stderr.write(f"{family}: {line.get('failure', 'passes')}, {line['seconds']} s\n")
         append(LINES, line)
         gc.collect()
@@ -82,12 +99,17 @@ def table(done: dict[str, dict[str, Any]]) -> str:
     lines = [done[family] for family in EVERY if family in done]
     passed = [line["family"] for line in lines if "failure" not in line]
     classifiers = [line["family"] for line in lines if line["family"] in CLASSIFICATION]
+    shares = [line["native_share"] for line in lines if line.get("native_share") is not None]
+    whole = [line for line in lines if line.get("native_share") is not None and not line["in_torch"]]
     head = [
         f"{len(passed)} of {len(lines)} networks pass; of the {len(classifiers)} classification families among them, "
-        f"{len(set(passed) & set(classifiers))}. {len(EVERY) - len(lines)} were not run.",
+        f"{len(set(passed) & set(classifiers))}. {len(EVERY) - len(lines)} were not run. The engine was tried on "
+        f"{len(shares)} of them: {sum(share >= 0.95 for share in shares)} have at least 95 % of their FLOPs native, "
+        f"{len(whole)} run natively from end to end.",
         "",
-        "| family | member | input | FLOPs | convolutions | gated | least | left dense | without a rule |",
-        "|---|---|---:|---:|---:|---:|---:|---|---|",
+        "| family | member | input | FLOPs | convolutions | gated | least | native | left dense | without a rule "
+        "| in torch |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---|---|---|",
     ]
     return "\n".join([*head, *map(row, lines)])
 
@@ -97,15 +119,18 @@ def row(line: dict[str, Any]) -> str:
     family, size = line["family"], line["size"]
     member = {**CLASSIFICATION, **SEGMENTATION, **OTHER}.get(family, ("transformers", 0))[0]
     if "failure" in line:
-        return f"| {family} | {member} | {size} | fails: {line['failure'].replace('|', '/')[:300]} | | | | | |"
+        return f"| {family} | {member} | {size} | fails: {line['failure'].replace('|', '/')[:300]} | | | | | | | |"
     reasons = Counter(line["skipped"].values())
     dense = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
     unknown = ", ".join(line["unknown"])
+    share = line.get("native_share")
+    native = "" if share is None else f"{share:.1%}"
     return (
         f"| {family} | {member} | {size} | {human(line['dense_flops'])} | {line['convolutions']} "
-        f"| {line['gated_share']:.1%} | {line['floor']:.1%} | {dense} | {unknown} |"
+        f"| {line['gated_share']:.1%} | {line['floor']:.1%} | {native} | {dense} | {unknown} "
+        f"| {line.get('in_torch', '').replace('|', '/')} |"
     )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main([each for each in sys.argv[1:] if each != "--compiled"], only_engine="--compiled" in sys.argv)

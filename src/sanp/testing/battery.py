@@ -1,7 +1,7 @@
 """The battery: every check on one network, and a report of what was found."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -46,6 +46,10 @@ class NetworkReport:
     """operators without a rule that gated channels met"""
     skipped_checks: dict[str, str]
     """checks that do not apply, with the reason"""
+    native_share: float | None = None
+    """of the FLOPs, what the engine runs natively; None if it was not compiled"""
+    in_torch: str = ""
+    """why the engine leaves some of it to torch"""
 
 
 CHECKS: tuple[Callable[[Case], None], ...] = (
@@ -80,7 +84,7 @@ def check_network(
         except Exception as error:
             what = str(error) if isinstance(error, CheckError) else f"{type(error).__name__}: {error}"
             raise CheckError(f"{check.__name__}: {what}") from error
-    return report_on(case.gated, skipped)
+    return replace(report_on(case.gated, skipped), native_share=case.native_share, in_torch=case.in_torch)
 
 
 def report_on(gated: GatedNetwork, skipped_checks: dict[str, str]) -> NetworkReport:

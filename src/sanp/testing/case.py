@@ -37,6 +37,10 @@ class Case:
         _, self.batch = trace_batch(self.net, example_input)
         self.gated = gate(self.net, example_input)
         self.generator = torch.Generator().manual_seed(0)
+        self.native_share: float | None = None
+        """of the FLOPs, what the engine runs natively; None before the network was compiled"""
+        self.in_torch = ""
+        """why the engine leaves some of it to torch"""
 
     @cached_property
     def expected(self) -> Any:

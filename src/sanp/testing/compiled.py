@@ -49,6 +49,7 @@ def check_compiled(case: Case) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowWarning)
         fast = compile(chosen, case.batch, tune=False)
+    case.native_share, case.in_torch = fast.plan.native_share, fast.plan.reasons()
     if fast.plan.instruction_set == "none":
         raise NotApplicable(f"it runs in torch: {fast.plan.reasons()}")
     samples = len(tensors_in(case.batch)[0])
