@@ -54,6 +54,13 @@ def test_without_tests_there_is_no_column_for_them() -> None:
     assert "test" not in out.getvalue()
 
 
+def test_what_was_measured_on_held_out_images_is_not_called_a_test() -> None:
+    display, out = plain(held_out=True)
+    display(progress(test_accuracy=0.75))
+    header, line = out.getvalue().splitlines()
+    assert "test" not in header and line[: header.index("heldout") + len("heldout")].endswith("75.0%")
+
+
 def test_the_time_left_has_the_norms_and_thresholds_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 100.0, 100.0])  # started, then asked after 10 of 20 steps: 10 s a step
     monkeypatch.setattr(shown.time, "monotonic", lambda: next(now))

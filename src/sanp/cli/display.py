@@ -22,7 +22,8 @@ def live_progress(console: Console, recipe: Recipe) -> Display:
     if recipe.pretrained is None:
         epochs = {"pretrain": fit.pretrain_epochs, **epochs}
     after = finish_in_steps(fit, recipe.batch_size)
-    return Display(epochs, finish=after, console=console, tested=recipe.test_every > 0)
+    held_out = recipe.validate is not None
+    return Display(epochs, finish=after, console=console, tested=recipe.test_every > 0, held_out=held_out)
 
 
 def before_and_after(finished: Finished, budget: str) -> Table:

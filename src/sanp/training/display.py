@@ -23,13 +23,20 @@ class Display:
 
     ``epochs`` are the stages to come with their epochs, which the time left is estimated from. ``finish`` is how long
     the time after the last stage is, in steps. ``console`` is rich's; without one it is stderr. ``tested`` adds a
-    column for the accuracy on the test images.
+    column for the accuracy on the test images, or with ``held_out`` on the held-out ones.
     """
 
     def __init__(
-        self, epochs: Mapping[str, int], *, finish: float = 0.0, console: Any = None, tested: bool = False
+        self,
+        epochs: Mapping[str, int],
+        *,
+        finish: float = 0.0,
+        console: Any = None,
+        tested: bool = False,
+        held_out: bool = False,
     ) -> None:
         self.epochs, self.finish, self.tested = epochs, finish, tested
+        self._columns = tuple("heldout" if held_out and name == "test" else name for name in COLUMNS)
         self._console = console if console is not None else _stderr()
         self._latest: dict[str, Progress] = {}
         self._started: dict[str, float] = {}
@@ -60,7 +67,7 @@ class Display:
             self._live.update(self._table())
         elif progress.epoch_over:
             if not self._headed:
-                self._write(self._line(COLUMNS))
+                self._write(self._line(self._columns))
                 self._headed = True
             self._write(self._line(self._cells(progress)))
             if self._over(progress):
@@ -74,7 +81,7 @@ class Display:
     def _table(self) -> Any:
         from rich.table import Table
 
-        table = Table(*self._shown(COLUMNS), box=None)
+        table = Table(*self._shown(self._columns), box=None)
         for progress in self._latest.values():
             table.add_row(*self._shown(self._cells(progress)))
         if self._over(progress):

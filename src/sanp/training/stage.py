@@ -50,7 +50,7 @@ class Progress:
     epoch_over: bool
     """this was the last step of its epoch"""
     test_accuracy: float | None = None
-    """on the test images, after the epoch that is over; None if it was not measured"""
+    """on the test images, or the held-out ones if there are any, after the epoch that is over; None: not measured"""
 
 
 class Loader(Protocol):

@@ -8,7 +8,7 @@ from sanp.experiments.recipe import Recipe
 
 SCOPE = {"seed", "limit", "fit.pretrain_epochs", "fit.warmup_epochs", "fit.joint_epochs"}
 """how much of a recipe was run, and with which seed: told in the table, not a reason to be stale"""
-WITHOUT_EFFECT = {"preset", "threads", "test_every", "pretrained"}
+WITHOUT_EFFECT = {"preset", "threads", "device", "test_every", "pretrained"}
 """settings that do not change what a run computes; of ``pretrained``, the settings of pretraining say what matters"""
 USED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dense", "dense_longer", "uniform", "random", "depgraph", "l1", "ns", "fcp", "autopruner"), ()),
