@@ -46,8 +46,8 @@ wheel: setup
 
 # The documentation as a site in site/, which opens from the folder; a link that leads nowhere is an error.
 docs: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'mkdocs-jupyter' 'mkdocs-material' 'mkdocstrings-python'
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt mkdocs-jupyter mkdocs-material mkdocstrings-python
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # The report's page and the explorer in a real browser; these need packages and a browser that nothing else needs.
 browser-test: setup

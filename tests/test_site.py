@@ -1,5 +1,6 @@
 """The documentation that teaches: its code runs, its commands exist, the site has its pages, its numbers are real."""
 
+import json
 import re
 import runpy
 from functools import cache
@@ -18,6 +19,7 @@ from sanp.experiments.results import read
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+NOTEBOOKS = runpy.run_path(str(ROOT / "scripts" / "notebooks.py"))
 TRADEOFF = runpy.run_path(str(ROOT / "benchmarks" / "tradeoff.py"))
 
 
@@ -36,6 +38,28 @@ def test_the_tutorial_runs_and_ends_with_a_fast_network_of_35_percent(
     assert names["report"].kept == pytest.approx(0.35, abs=0.03)
     right = names["fast"](names["x"]).argmax(1)
     assert right.tolist() == names["gated"].eval()(names["x"]).argmax(1).tolist()
+
+
+def test_the_quick_start_runs_and_meets_its_budget() -> None:
+    _, names = NOTEBOOKS["run"](DOCS / "notebooks" / "quick-start.ipynb")
+    assert names["dense"].accuracy > 0.93 and names["report"].accuracy > 0.9
+    assert names["report"].kept == pytest.approx(0.35, abs=0.03)
+
+
+@pytest.mark.filterwarnings("ignore")  # what transformers warns of is its own matter
+def test_a_stranger_s_network_becomes_a_faster_file() -> None:
+    pytest.importorskip("transformers")
+    _, names = NOTEBOOKS["run"](DOCS / "notebooks" / "strangers-network.ipynb")
+    assert names["report"].kept == pytest.approx(0.4, abs=0.03)
+    assert names["report"].accuracy > 0.85
+    assert names["fast"].plan.native_share > 0.99
+
+
+def test_a_notebook_shows_what_it_printed() -> None:
+    for path in (DOCS / "notebooks").glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        printing = [cell for cell in cells if "print(" in "".join(cell["source"]) and cell["cell_type"] == "code"]
+        assert printing and all(cell["outputs"] for cell in printing), path.name
 
 
 @cache
@@ -77,13 +101,6 @@ def test_every_public_name_is_in_the_api_page() -> None:
     assert set(sanp.__all__) <= names
 
 
-class Loader(yaml.SafeLoader):
-    """Reads mkdocs.yml, whose tags name Python objects."""
-
-
-Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda loader, suffix, node: suffix)
-
-
 def in_navigation(part: Any) -> list[str]:
     if isinstance(part, str):
         return [part]
@@ -91,7 +108,7 @@ def in_navigation(part: Any) -> list[str]:
 
 
 def test_the_site_has_every_page_once() -> None:
-    site = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     pages = sorted(str(page.relative_to(DOCS)) for ending in ("md", "ipynb") for page in DOCS.rglob(f"*.{ending}"))
     assert sorted(in_navigation(site["nav"])) == pages
 
