@@ -13,7 +13,7 @@ from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("src/sanp/engine/native")
 TRAINING = Path("src/sanp/training/winograd/native/training.cpp")
-SOURCES = sorted(source.stem for source in NATIVE.glob("*.cpp") if not source.stem.startswith("kernels_"))
+SOURCES = sorted(source for source in NATIVE.rglob("*.cpp") if not source.stem.startswith("kernels_"))
 HEADERS = sorted(str(header) for folder in (NATIVE, TRAINING.parent) for header in folder.rglob("*.hpp"))
 FLAGS = [
     "-std=c++17",
@@ -37,7 +37,9 @@ if X86:
     KERNELS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"]
 if X86 and os.environ.get("SANP_BUILD_WIDE"):  # sixteen lanes without AVX-512, for tests; -O1 compiles in seconds
     KERNELS["wide"] = ["-mavx2", "-mfma", "-O1"]
-
+INT8 = {name: flags for name, flags in KERNELS.items() if name in ("plain", "avx2")}
+if X86:
+    INT8["vnni"] = [*KERNELS["avx512"], "-mavx512vnni", "-mavx512vbmi2"]
 
 Unit = tuple[Path, list[str]]
 """a source file and the flags of its own"""
@@ -47,8 +49,9 @@ def units_of(ext: Extension) -> list[Unit]:
     """What to compile: the engine's kernels once for each instruction set, the training kernels for AVX2 only."""
     if ext.name.endswith("_training"):
         return [(TRAINING, KERNELS["avx2"])]
-    units = [(NATIVE / f"{name}.cpp", list[str]()) for name in SOURCES]
-    return units + [(NATIVE / f"kernels_{name}.cpp", flags) for name, flags in KERNELS.items()]
+    units = [(source, list[str]()) for source in SOURCES]
+    units += [(NATIVE / f"kernels_{name}.cpp", flags) for name, flags in KERNELS.items()]
+    return units + [(NATIVE / "int8" / f"kernels_{name}.cpp", flags) for name, flags in INT8.items()]
 
 
 class BuildNative(build_ext):
@@ -111,7 +114,7 @@ class AnyPython(bdist_wheel):
 
 
 # Everything is named here so that a source distribution holds it.
-EVERYTHING = sorted(str(source) for source in NATIVE.glob("*.cpp"))
+EVERYTHING = sorted(str(source) for source in NATIVE.rglob("*.cpp"))
 
 EXTENSIONS = [Extension("sanp.engine._native", EVERYTHING, depends=HEADERS, language="c++", optional=True)]
 if X86:

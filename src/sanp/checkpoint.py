@@ -21,6 +21,7 @@ from sanp.core.checks import check_network, checked_path
 from sanp.core.errors import SanpError, shown
 from sanp.core.files import check_tensor_file, write_atomically
 from sanp.core.forward_size import check_forward, check_numbers
+from sanp.core.int8_ranges import checked_ranges, keep_ranges, kept_ranges
 from sanp.core.modules import unwrapped
 from sanp.gating.amount import Amount, parse_budget
 from sanp.gating.dial import read_dial
@@ -64,6 +65,8 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
         tensors[name] = cast.detach().contiguous().cpu()
     gates = None if gated is None else _gates_header(gated)
     header = {"format": FORMAT, "network": type(net).__name__, "gates": gates, "form": form}
+    if (ranges := kept_ranges(network)) is not None:
+        header["int8_ranges"] = ranges
     write_atomically(path, lambda temporary: save_file(tensors, temporary, {KEY: json.dumps(header)}))
 
 
@@ -76,6 +79,14 @@ def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None
     """
     check_network(net)
     header, tensors = read(checked_path(path))
+    network = _loaded(path, net, header, tensors, example_input)
+    keep_ranges(network, header.int8_ranges)
+    return network
+
+
+def _loaded(
+    path: Any, net: nn.Module, header: "Header", tensors: Mapping[str, Tensor], example_input: Any
+) -> nn.Module:
     if header.form is not None:
         return _load_form(path, net, header.form, tensors, example_input)
     if header.gates is None:
@@ -120,6 +131,8 @@ class Header:
     """how a gated network was gated, and its thresholds; None for other networks"""
     form: dict[str, Any] | None
     """the form of a network that is cut, sparse or gated by pixel; None for other networks"""
+    int8_ranges: dict[str, float] | None = None
+    """the ranges of a network that was calibrated for int8"""
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
@@ -146,7 +159,11 @@ def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
         raise SanpError(f"{path} has format {shown(version)}, this sanp reads {FORMAT}: install the sanp that wrote it")
     if not isinstance(network, str) or not isinstance(gates, dict | None) or not isinstance(form, dict | None):
         raise SanpError(f"{path}: the header's network, gates or form field is damaged")
-    return Header(network, gates, form), tensors
+    try:
+        ranges = checked_ranges(header.get("int8_ranges"))
+    except SanpError as error:
+        raise SanpError(f"{path}: the header is damaged: {error}") from error
+    return Header(network, gates, form, ranges), tensors
 
 
 def _gates_header(gated: GatedNetwork) -> dict[str, Any]:

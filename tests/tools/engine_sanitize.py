@@ -15,13 +15,19 @@ FLAGS = "-std=c++17 -O1 -g1 -fPIC -fsanitize=address,undefined -fno-sanitize-rec
 KERNELS = {"plain": [], "avx2": ["-mavx2", "-mfma"], "wide": ["-mavx2", "-mfma"]}  # wide: sixteen lanes of AVX2
 if "avx512dq" in Path("/proc/cpuinfo").read_text():
     KERNELS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"]
+INT8 = {"plain": [], "avx2": KERNELS["avx2"]}
+if "avx512" in KERNELS:  # needs only a compiler that knows VNNI; a processor without it runs the kernels of AVX2
+    INT8["vnni"] = [*KERNELS["avx512"], "-mavx512vnni", "-mavx512vbmi2"]
 
 
 def build(folder: Path) -> Path:
     """The instrumented library."""
     defines = [f"-DSANP_WITH_{name.upper()}" for name in KERNELS]
-    units = [(source.stem, []) for source in NATIVE.glob("*.cpp") if not source.stem.startswith("kernels_")]
+    (folder / "int8").mkdir()
+    sources = [source.relative_to(NATIVE) for source in NATIVE.rglob("*.cpp")]
+    units = [(str(source.with_suffix("")), []) for source in sources if not source.stem.startswith("kernels_")]
     units += [(f"kernels_{name}", flags) for name, flags in KERNELS.items()]
+    units += [(f"int8/kernels_{name}", flags) for name, flags in INT8.items()]
     jobs = [
         subprocess.Popen(
             ["g++", *FLAGS, *flags, *defines, "-c", str(NATIVE / f"{unit}.cpp"), "-o", f"{folder}/{unit}.o"]

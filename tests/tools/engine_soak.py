@@ -1,6 +1,6 @@
 """Many random cases: ``python -m tests.tools.engine_soak 100000 [first seed]``; SANP_ISA picks the kernels.
 
-One case in a hundred is a network, which is gated and compiled; the others are programs for the library.
+One case in a hundred is a network, which is gated and compiled; the others are programs for the library, in fp32 and on bytes.
 """
 
 import sys
@@ -8,6 +8,7 @@ import time
 
 import torch
 
+from tests.tools.byte_cases import wrong_byte_cases
 from tests.tools.engine_cases import random_case, run_case
 from tests.tools.engine_networks import wrong_network
 
@@ -23,6 +24,8 @@ def main(count: int, first: int = 0) -> None:
         outcome = run_case(random_case(seed))
         if not outcome.right:
             raise SystemExit(outcome.story)
+        if stories := wrong_byte_cases(range(seed, seed + 1)):
+            raise SystemExit("\n".join(stories))
         if (seed - first + 1) % 1000 == 0:
             sys.stdout.write(f"{seed - first + 1} cases agree, {time.perf_counter() - start:.0f} s\n")
             sys.stdout.flush()

@@ -43,6 +43,7 @@ def bench(
         str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of every runtime.")] = 1,
+    precision: Annotated[str, typer.Option(help="What the engine computes in: fp32 or int8.")] = "fp32",
     seconds: Annotated[float, typer.Option(help="Seconds that each row is measured for.")] = 2.0,
     core: Annotated[int | None, typer.Option(help="Processor core to stay on (default: the last).")] = None,
     figure: Annotated[
@@ -53,7 +54,9 @@ def bench(
 ) -> None:
     """Time a network at several costs beside the dense one in torch, ONNX Runtime and OpenVINO."""
     require("report", "plotly")
-    config = BenchConfig(batch=batch, pruned=_shares(pruned), threads=threads, seconds=seconds, core=core)
+    config = BenchConfig(
+        batch=batch, pruned=_shares(pruned), threads=threads, seconds=seconds, core=core, precision=precision
+    )
     run, say = run_named(Path(target)), partial(make_console(stderr=True).print, soft_wrap=True)
     if run.is_dir():
         found = measure(run.resolve().name, *_of_run(run, budget), config, tell=say)
@@ -102,7 +105,8 @@ def _of_name(target: str, shape: str, weights: Path | None) -> tuple[nn.Module, 
 
 def show(found: Bench, console: Console) -> None:
     """Prints the rows of a measurement, and what could not be timed."""
-    title = f"{plain(found.network)}, batch {found.batch}, {found.threads} thread{'s' if found.threads > 1 else ''}"
+    threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
+    title = f"{plain(found.network)}, batch {found.batch}, {threads}, engine in {found.precision}"
     table = Table(Column("", overflow="fold"), "FLOPs", "ms an image", "of best dense", "of own dense", title=title)
     for row in found.rows:
         best = "" if row.of_best_dense is None else f"{row.of_best_dense:.2f}"

@@ -20,6 +20,10 @@ class TeacherWarning(UserWarning):
     """A network to distill from knows nothing of the task, and is left out."""
 
 
+class LossWarning(UserWarning):
+    """A network runs in fewer bits than it was trained in, and loses more than it should; the message says how much."""
+
+
 class Stopped(SanpError):
     """A run was asked to stop, and has saved its state so that it can be resumed."""
 

@@ -55,6 +55,11 @@ class Engine:
         self._turning = Turning(reference, self._steps)
         self._lift = 0.0
 
+    @property
+    def steps(self) -> tuple[NativeStep | TorchStep, ...]:
+        """What runs, in order; empty if the network itself computes all."""
+        return self._steps
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs of the network in evaluation mode.
 
@@ -120,11 +125,14 @@ class Engine:
             return back(results[0])
         return tree_unflatten([back(result) for result in results], self._structure)
 
-    def run_forced(self, example: Any, decisions: Mapping[str, Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def run_forced(
+        self, example: Any, decisions: Mapping[str, Tensor] | None
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """The tensors of the result with gates that decide as they are told, and the scores that they had.
 
         ``example`` is as :func:`sanp.compile` takes it; ``decisions`` has (N, C_out) for each gated layer by name, as
-        ``sanp.record`` gives them. A layer's score is (N, groups of channels): open where it is high.
+        ``sanp.record`` gives them; with None the gates decide, and those in torch give no scores. A layer's score is
+        (N, groups of channels): open where it is high.
         """
         return self._with_scores(example, Forced(decisions))
 

@@ -3,6 +3,8 @@
 import functools
 import time
 import warnings
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from torch.utils._pytree import tree_flatten
 
 from sanp.core.checks import check_network
 from sanp.core.copying import copy_of
-from sanp.core.errors import SanpError, SlowWarning
+from sanp.core.errors import SanpError, SlowWarning, unknown_name
 from sanp.core.modules import tensors_in, unwrapped
 from sanp.engine.agreement import NOTHING_TO_COMPARE, disagreement, varied_batch
 from sanp.engine.arguments import in_order
@@ -28,6 +30,9 @@ from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.plan import Plan, PlanRow
 from sanp.engine.plan_rows import native_row
 from sanp.engine.progress_bar import ProgressBar
+from sanp.engine.quantise.int8 import Quantisation, Ranges, int8_engine, range_for, wanted_ranges
+from sanp.engine.quantise.observing import value_names
+from sanp.engine.quantise.rewriting import Rewritten, rewritten
 from sanp.engine.steps import NativeGate, NativeStep, TorchStep, TorchUnit
 from sanp.engine.tune import choose_usual, tune_program
 from sanp.spm.gated_conv import FollowingConv, GatedConv
@@ -43,11 +48,21 @@ _SIZES, _SIZES_IF_SLOW = (3, 1, 5), (1,)
 """sizes of the batches that are compared beside the traced one"""
 _SLOW = 0.5
 """seconds of the traced forward after which fewer batches are compared"""
+PRECISIONS = ("fp32", "int8")
+"""what convolutions are computed in"""
 _TUNED = 4
 """the most samples that algorithms are timed with"""
 
 
-def compile(network: nn.Module, example_input: Any, *, threads: int = 1, tune: bool = True) -> Engine:
+def compile(
+    network: nn.Module,
+    example_input: Any,
+    *,
+    threads: int = 1,
+    tune: bool = True,
+    precision: str = "fp32",
+    calibration: Any = None,
+) -> Engine:
     """Compiles a network for the CPU: the engine gives the same outputs, and never computes a pruned channel.
 
     ``network`` is a gated network, or any other. ``example_input`` is a tensor, a tuple of arguments or a dict of
@@ -56,12 +71,22 @@ def compile(network: nn.Module, example_input: Any, *, threads: int = 1, tune: b
 
     ``tune=False`` takes the algorithm that is usually the fastest for each convolution, without timing any.
 
+    ``precision="int8"`` computes convolutions on bytes: weights have a scale for each output channel, inputs have one
+    range. ``calibration`` has the samples that the ranges are found from, as many as may be
+    (some hundred training images), in the form of ``example_input``. The network keeps its ranges, also in a file of
+    :func:`sanp.save`, so that later calls need no calibration. Outputs then differ from the network's; ``plan`` of the
+    engine says by how much, which layers stay in fp32 and why, and a :class:`LossWarning` is given if it is much.
+
     What the native part does not know runs in torch; ``plan`` of the engine says what runs where and why, and a warning
     is given where that is more than a twentieth of the FLOPs. Where compiling takes more than two seconds, the terminal
     shows a progress bar. Later changes of ``network`` do not reach the engine.
     """
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= 1024:
         raise SanpError(f"threads={threads!r} was given: wanted is a number from 1 to 1024")
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
+    if precision == "fp32" and calibration is not None:
+        raise SanpError('calibration was given for precision="fp32", which needs none: say precision="int8"')
     network = unwrapped(network)
     _check_network(network)
     reference = copy_of(network).eval().requires_grad_(False)
@@ -72,9 +97,13 @@ def compile(network: nn.Module, example_input: Any, *, threads: int = 1, tune: b
             load()
         except Unavailable as reason:
             _warn_once(str(reason))
+            if precision == "int8" and calibration is None:
+                wanted_ranges(network)
             return builder.in_torch(f"no native library: {reason}")
         try:
             engine = builder.build()
+            if precision == "int8":
+                engine = int8_engine(builder.quantisation(engine, network), calibration)
         except Unsupported as reason:
             engine = builder.in_torch(str(reason))
     _warn_of_torch(engine.plan)
@@ -111,6 +140,9 @@ class _Builder:
     def __init__(self, reference: nn.Module, example: Any, threads: int, tuned: bool, bar: ProgressBar) -> None:
         self.reference, self.example, self.threads, self.tuned, self.bar = reference, example, threads, tuned, bar
         self.given = tensors_in(example)
+        self.segments: list[tuple[Segment, Lowering | None]] = []
+        self.winograd = True
+        """without it, every convolution is computed directly"""
         self.for_any_batch: dict[int, Node] = {}
         """torch's nodes with the batch size as a parameter, by identity of the traced node"""
         if any(leaf.dim() and not len(leaf) for leaf in self.given):
@@ -139,7 +171,7 @@ class _Builder:
             raise Unsupported("an input that is not float32")
         if not self.by_sample:
             raise Unsupported("inputs without a row for each sample")
-        segments = cut(self.trace)
+        segments = self.segments = cut(self.trace)
         if all(lowering is None for _, lowering in segments):
             raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         if any(lowering is None for _, lowering in segments):
@@ -148,7 +180,8 @@ class _Builder:
         why: str | None = None
         for winograd in (True, False):
             try:
-                engine = self._assemble(segments, winograd=winograd)
+                self.winograd = winograd
+                engine = self._assemble(segments)
                 why = self._disagreement(engine)
                 if why is None:
                     return engine
@@ -164,15 +197,26 @@ class _Builder:
         name = type(self.reference).__name__
         return self._engine((), (PlanRow(name, "torch", "whole network", why),), "none", 0.0)
 
-    def _assemble(self, segments: list[tuple[Segment, Lowering | None]], *, winograd: bool) -> Engine:
+    def quantisation(self, engine: Engine, network: nn.Module) -> Quantisation:
+        """What makes an int8 engine beside the fp32 one; ``network`` is the one that the user gave."""
+        stages = [(step, lowering) for step, (_, lowering) in zip(engine.steps, self.segments, strict=True)]
+
+        def assemble(ranges: Ranges) -> Engine:
+            return self._assemble(self.segments, ranges)
+
+        return Quantisation(network, self.reference, self.example, stages, self.trace.inputs, assemble)
+
+    def _assemble(self, segments: list[tuple[Segment, Lowering | None]], ranges: Ranges | None = None) -> Engine:
         steps: list[NativeStep | TorchStep] = []
         rows: list[PlanRow] = []
         instruction_set = ""
         values = dict(zip(self.trace.inputs, tensors_in(self.traced), strict=True))
         names: list[str] = []
-        for segment, lowering in segments:
+        named = value_names([lowering for _, lowering in segments]) if ranges is not None else [{}] * len(segments)
+        for (segment, lowering), names_of in zip(segments, named, strict=True):
             if lowering is not None:
-                step = self._native(segment, lowering, values, names, winograd)
+                tops = None if ranges is None else {v: range_for(ranges, name) for v, name in names_of.items()}
+                step = self._native(segment, lowering, values, names, tops)
                 instruction_set = step.program.instruction_set
                 steps.append(step)
                 rows += [row for row in step.rows if row.how not in ("input", "output")]
@@ -184,7 +228,10 @@ class _Builder:
                 steps.append(torch_step)
                 pairs = zip(segment.units, segment.reasons, strict=True)
                 rows += [PlanRow(unit.name, "torch", unit.nodes[0].op, why) for unit, why in pairs]
-        return self._engine(tuple(steps), tuple(rows), instruction_set, self._native_share(segments))
+        engine = self._engine(tuple(steps), tuple(rows), instruction_set, self._native_share(segments))
+        if ranges is not None:
+            engine.plan = replace(engine.plan, precision="int8")
+        return engine
 
     def _torch_unit(self, unit: Unit, names: list[str]) -> TorchUnit:
         nodes = tuple(self.for_any_batch.get(id(node), node) for node in unit.nodes)
@@ -201,26 +248,29 @@ class _Builder:
         lowering: Lowering,
         values: dict[Any, Tensor],
         names: list[str],
-        winograd: bool,
+        ranges: Mapping[int, float] | None,
     ) -> NativeStep:
-        """A segment's program; without ``winograd`` every convolution is computed directly."""
+        """A segment's program; on bytes with the ranges of its values."""
         assert isinstance(lowering.writer, ProgramWriter)
-        program = lowering.writer.build()
-        if winograd and not self.tuned:
-            choose_usual(program, lowering.writer)
-        elif winograd:
+        written = Rewritten(lowering.writer, tuple(lowering.origin), {})
+        if ranges is not None:
+            written = rewritten(lowering.writer, lowering.origin, ranges)
+        program = written.writer.build()
+        if self.winograd and not self.tuned:
+            choose_usual(program, written.writer)
+        elif self.winograd:
             samples = min(_TUNED, len(self.given[0]))
             inputs = [values[value][:1].numpy().repeat(samples, 0) for value in lowering.inputs]
-            tune_program(program, lowering.writer, inputs, self.threads, self._note_tuning)
+            tune_program(program, written.writer, inputs, self.threads, self._note_tuning)
         rows = tuple(
-            native_row(operator, name, program.chosen[number], lowering.writer)
-            for number, (operator, name) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True))
+            native_row(operator, name, program.chosen[number], written.writer, written.reasons.get(number, ""))
+            for number, (operator, name) in enumerate(zip(written.writer.operators, written.origin, strict=True))
         )
         program.settle()
         shapes = tuple(tuple(self.trace.shapes[value.index][1:]) for value in segment.outputs)
         gates = []
-        written = [operator.weights for operator in lowering.writer.operators if isinstance(operator, Gate)]
-        for module, weights in zip(lowering.gated, written, strict=True):
+        weights_of = [operator.weights for operator in lowering.writer.operators if isinstance(operator, Gate)]
+        for module, weights in zip(lowering.gated, weights_of, strict=True):
             names.append(call_name(module.name, names))
             gates.append(NativeGate(names[-1], len(weights.b2), len(weights.b2) // weights.group))
         return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, tuple(gates), self.threads, rows)

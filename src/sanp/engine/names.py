@@ -21,6 +21,11 @@ class OperatorKind(IntEnum):
     CHANNELS = 13
     FLATTEN = 14
     LAYER_NORM = 15
+    QUANTISE = 16
+    DEQUANTISE = 17
+    BYTE_CONV = 18
+    BYTE_MEAN = 19
+    BYTE_POOL = 20
 
 
 ACTIVATIONS = (

@@ -14,7 +14,7 @@ class PlanRow:
     how: str
     """the algorithm of a convolution, or the operator"""
     why: str = ""
-    """for torch, the reason"""
+    """for torch, the reason; in an int8 engine, the reason for a convolution in fp32"""
     flops: int = 0
     """multiply-adds of a native convolution or product for one image, with every channel computed"""
     detail: str = ""
@@ -31,6 +31,11 @@ class Plan:
     threads: int
     native_share: float = 0.0
     """of the multiply-adds of convolutions and linear layers, with every channel computed"""
+
+    precision: str = "fp32"
+    """``fp32``, or ``int8`` where convolutions are computed on bytes"""
+    notes: tuple[str, ...] = ()
+    """what int8 changes, in words"""
 
     @property
     def native(self) -> bool:
@@ -50,5 +55,6 @@ class Plan:
     def __str__(self) -> str:
         width = max((len(row.layer) for row in self.rows), default=0)
         lines = [f"{row.layer:<{width}}  {row.where:<6}  {row.how:<14}  {row.why}".rstrip() for row in self.rows]
-        head = f"kernels: {self.instruction_set}, threads: {self.threads}, native: {self.native_share:.1%} of the FLOPs"
-        return "\n".join([head, *lines])
+        share = f"native: {self.native_share:.1%} of the FLOPs"
+        head = f"{self.precision}, kernels: {self.instruction_set}, threads: {self.threads}, {share}"
+        return "\n".join([head, *self.notes, *lines])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
+from sanp.engine.lowering.byte_operators import ByteConv
 from sanp.engine.lowering.operators import Conv, Linear, Operator
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Shape
@@ -10,11 +11,14 @@ from sanp.engine.names import ALGORITHMS, OperatorKind
 from sanp.engine.plan import PlanRow
 
 
-def native_row(operator: Operator, name: str, algorithm: int, writer: ProgramWriter) -> PlanRow:
-    """The row of one operator; ``name`` is that of its layer, ``algorithm`` a convolution's number."""
+def native_row(operator: Operator, name: str, algorithm: int, writer: ProgramWriter, why: str = "") -> PlanRow:
+    """The row of one operator; ``name`` is that of its layer, ``algorithm`` a convolution's number.
+
+    ``why`` is the reason for a convolution in fp32 among others in int8.
+    """
     shapes = [writer.shapes[value] for value in _values(operator)]
     return PlanRow(
-        name, "native", _how(operator, algorithm), flops=_flops(operator, shapes), detail=_detail(operator, shapes)
+        name, "native", _how(operator, algorithm), why, flops=_flops(operator, shapes), detail=_detail(operator, shapes)
     )
 
 
@@ -22,7 +26,9 @@ def _how(operator: Operator, algorithm: int) -> str:
     """The word of the plan for an operator: a convolution's is its algorithm."""
     if operator.kind is OperatorKind.CONV:
         return ALGORITHMS[algorithm]
-    return "pool" if operator.kind is OperatorKind.ADAPTIVE else operator.kind.name.lower()
+    if operator.kind is OperatorKind.BYTE_CONV:
+        return "int8 direct"
+    return "pool" if operator.kind is OperatorKind.ADAPTIVE else operator.kind.name.lower().replace("byte_", "int8 ")
 
 
 def _values(operator: Operator) -> list[int]:
@@ -33,16 +39,16 @@ def _values(operator: Operator) -> list[int]:
 
 
 def _flops(operator: Operator, shapes: Sequence[Shape]) -> int:
-    if isinstance(operator, Conv):
+    if isinstance(operator, Conv | ByteConv):
         return prod(shapes[-1]) * prod(operator.weight.shape[1:])
     return operator.weight.size if isinstance(operator, Linear) else 0
 
 
 def _detail(operator: Operator, shapes: Sequence[Shape]) -> str:
     sizes = " to ".join("x".join(map(str, shape)) for shape in shapes)
-    if not isinstance(operator, Conv):
+    if not isinstance(operator, Conv | ByteConv):
         return sizes
     kernel = "x".join(map(str, operator.window.kernel))
     stride = f"/{operator.window.stride[0]}" if operator.window.stride != (1, 1) else ""
-    groups = f" in {operator.groups} groups" if operator.groups > 1 else ""
+    groups = f" in {operator.groups} groups" if isinstance(operator, Conv) and operator.groups > 1 else ""
     return f"{kernel}{stride} {sizes}{groups}"

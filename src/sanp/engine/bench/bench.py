@@ -10,6 +10,7 @@ import itertools
 import os
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
-from sanp.core.errors import SanpError
+from sanp.core.errors import LossWarning, SanpError, unknown_name
 from sanp.engine.bench.runtimes import FP32, Call, dense_calls
-from sanp.engine.compiling import compile
+from sanp.engine.compiling import PRECISIONS, compile
 from sanp.engine.tuning_cache import processor
 from sanp.gating.count import ungated_cost
 from sanp.gating.network import GatedNetwork
@@ -48,6 +49,8 @@ class BenchConfig:
     """names of :data:`RUNTIMES`; None: all of them"""
     core: int | None = None
     """processor core to stay on; None: the last one"""
+    precision: str = "fp32"
+    """what the engine computes in: fp32 or int8"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -56,6 +59,8 @@ class BenchConfig:
                 f"batch {self.batch}, threads {self.threads} and seconds {self.seconds} must be positive: give at "
                 "least one image and one thread"
             )
+        if self.precision not in PRECISIONS:
+            raise unknown_name("precision", self.precision, PRECISIONS)
         if not all(0 <= share < 1 for share in self.pruned):
             raise SanpError(f"pruned {self.pruned} are shares of the FLOPs: give numbers from 0 to below 1, as 0.67")
 
@@ -86,6 +91,8 @@ class Bench:
     rows: tuple[Timing, ...]
     missing: Mapping[str, str]
     """runtimes that could not be timed, and why"""
+    precision: str = "fp32"
+    """what the engine computed in"""
 
     def as_dict(self) -> dict[str, Any]:
         """For a line of results."""
@@ -122,12 +129,12 @@ def bench(
     with _pinned(config), torch.no_grad():
         tell("preparing the dense network in every runtime ...")
         calls, missing = dense_calls(dense, x, images, threads=config.threads, wanted=config.runtimes)
-        calls[OWN] = _engine(dense, turns, config)
+        calls[OWN] = _engine(dense, turns, images, config)
         kept = {OWN: 1.0}
         for label, network in _variants(gated, dense, images, config.pruned, prune):
             tell(f"compiling: {label} ...")
             kept[label] = statistics.fmean(_kept(network, dense, batch) for batch in turns)
-            calls[label] = _engine(network, turns, config)
+            calls[label] = _engine(network, turns, images, config)
         tell(f"timing {len(calls)} networks in turns, {config.seconds * len(calls):.0f} s ...")
         clock = time.process_time if config.threads == 1 else time.perf_counter
         times = {
@@ -141,7 +148,7 @@ def bench(
         )
         for what, taken in times.items()
     )
-    return Bench(name, config.batch, config.threads, processor(), rows, missing)
+    return Bench(name, config.batch, config.threads, processor(), rows, missing, config.precision)
 
 
 def _variants(
@@ -177,8 +184,13 @@ def _starts(images: int, batch: int) -> range:
     return range(0, min(images, 32 * batch), batch)
 
 
-def _engine(network: nn.Module, turns: list[Tensor], config: BenchConfig) -> Call:
-    fast = compile(network, turns[0][:4], threads=config.threads)
+def _engine(network: nn.Module, turns: list[Tensor], images: Tensor, config: BenchConfig) -> Call:
+    calibration = images if config.precision == "int8" else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LossWarning)  # networks are timed here, and are often not trained
+        fast = compile(
+            network, turns[0][:4], threads=config.threads, precision=config.precision, calibration=calibration
+        )
     order = itertools.cycle(turns)
     return lambda: fast(next(order))
 

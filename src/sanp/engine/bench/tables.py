@@ -48,6 +48,30 @@ def zoo_table(lines: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(table)
 
 
+def int8_table(lines: Iterable[Mapping[str, Any]]) -> str:
+    """A Markdown table of the engine in int8; of several lines with one network and batch the last counts.
+
+    A cell has the time as a share of the fastest dense fp32 runtime's, and of OpenVINO's dense int8.
+    """
+    newest = {(line["network"], line["batch"], line["threads"]): line for line in lines}
+    pruned = sorted({row["what"] for line in newest.values() for row in line["rows"] if _is_pruned(row["what"])})
+    heads = ["nothing pruned", *(what.removeprefix(_ENGINE) for what in pruned)]
+    table = [f"| | batch | best dense fp32 | dense int8 | {' | '.join(heads)} |", "|---" * (len(heads) + 4) + "|"]
+    for (network, batch, _), line in newest.items():
+        rows = {row["what"]: row for row in line["rows"]}
+        rival = rows.get("OpenVINO int8")
+        cells = [_both(rows.get(what), rival) for what in (f"{_ENGINE}dense", *pruned)]
+        named = "none" if rival is None else f"OpenVINO, {rival['ms']:.2f} ms"
+        table.append(f"| {network} | {batch} | {_best(rows)} | {named} | {' | '.join(cells)} |")
+    return "\n".join(table)
+
+
+def _both(row: Mapping[str, Any] | None, rival: Mapping[str, Any] | None) -> str:
+    if row is None or rival is None or row["of_best_dense"] is None:
+        return ""
+    return f"{row['of_best_dense']:.2f} / {row['ms'] / rival['ms']:.2f}"
+
+
 def without_open_gates(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The results that :func:`zoo_table` leaves out."""
     return [line for line in lines if not _has_open_gates(line)]

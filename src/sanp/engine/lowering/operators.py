@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sanp.engine.lowering.activation import Activation
+from sanp.engine.lowering.byte_operators import ByteOperator
 from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.shapes import Floats, Window
 from sanp.engine.names import ACTIVATIONS, OperatorKind
@@ -183,7 +184,7 @@ class LayerNorm:
 
 Operator = (
     Input | Output | Conv | Gate | Linear | Pool | Adaptive | Activate | Add | Multiply | Affine | Concat | Channels
-    | Flatten | LayerNorm
+    | Flatten | LayerNorm | ByteOperator
 )  # fmt: skip
 
 Place = Callable[[Floats], int]

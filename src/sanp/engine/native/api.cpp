@@ -165,5 +165,6 @@ int sanp_settle(Program* p, char* message, long room) {
 int sanp_operators(const Program* p) { return (int)p->ops.size(); }
 int sanp_gates(const Program* p) { return (int)p->gate_channels.size(); }
 const char* sanp_isa(const Program* p) { return p->kernels->name; }
+const char* sanp_byte_isa(const Program* p) { return p->byte_kernels->name; }
 
 }  // extern "C"

@@ -150,6 +150,7 @@ void run_linear(const Call& call, const Op& op, const LinearOp& o) {
 
 void execute(const Call& call, const Op& op) {
   if (auto* c = std::get_if<ConvOp>(&op.kind)) return run_conv(call, op, *c);
+  if (auto* c = std::get_if<ByteConvOp>(&op.kind)) return run_byte_conv(call, op, *c);
   if (auto* l = std::get_if<LinearOp>(&op.kind)) return run_linear(call, op, *l);
   for (int s = 0; s < call.samples; s++) std::visit(Run{call, op, s}, op.kind);
 }

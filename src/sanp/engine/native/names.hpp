@@ -6,7 +6,8 @@
 // Operators are numbered from 1, activations and algorithms from 0.
 #define SANP_OPERATORS(NAME)                                                                                   \
   NAME(input) NAME(output) NAME(conv) NAME(gate) NAME(linear) NAME(pool) NAME(adaptive) NAME(activation)       \
-  NAME(add) NAME(multiply) NAME(affine) NAME(concat) NAME(channels) NAME(flatten) NAME(layer_norm)
+  NAME(add) NAME(multiply) NAME(affine) NAME(concat) NAME(channels) NAME(flatten) NAME(layer_norm)            \
+  NAME(quantise) NAME(dequantise) NAME(byte_conv) NAME(byte_mean) NAME(byte_pool)
 
 #define SANP_ACTIVATIONS(NAME)                                                                                 \
   NAME(none) NAME(relu) NAME(clip) NAME(leaky) NAME(silu) NAME(gelu) NAME(gelu_tanh) NAME(hardswish)           \

@@ -27,6 +27,9 @@ void merge(int channels, const int* a, int count_a, const int* b, int count_b, V
   }
 }
 
+// A convolution of bytes on all samples of a chunk.
+void run_byte_conv(const Call&, const Op&, const ByteConvOp&);
+
 // One operator on one sample, as one thread does it.
 struct Run {
   const Call& call;
@@ -62,8 +65,15 @@ struct Run {
   void operator()(const LayerNormOp&) const;
   void operator()(const ConvOp&) const {}  // convolutions and linear layers take all samples of a chunk at once
   void operator()(const LinearOp&) const {}
+  void operator()(const ByteConvOp&) const {}
+  void operator()(const QuantiseOp&) const;
+  void operator()(const DequantiseOp&) const;
+  void operator()(const ByteMeanOp&) const;
+  void operator()(const BytePoolOp&) const;
 
   Outputs outputs(const ConvOp&) const;
+  ByteOutputs byte_outputs(const ByteConvOp&) const;
+  void pass_closed(const ByteConvOp&, const ByteOutputs&) const;
   void adapt(bool maximum, const float* from, const Map& in, float* to, const Map& out) const;
   void map_channels(const Activation&, const float* scale, const float* shift, bool shifts) const;
 };

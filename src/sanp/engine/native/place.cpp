@@ -195,6 +195,8 @@ long scratch_of(const Program& p, const Op& op) {
       if (c->conv.weights[a].data) most = std::max(most, p.kernels->conv_scratch(c->conv, (Algorithm)a));
     return most;
   }
+  if (auto* c = std::get_if<ByteConvOp>(&op.kind)) return p.byte_kernels->conv_scratch(c->conv);
+  if (auto* pool = std::get_if<BytePoolOp>(&op.kind)) return p.byte_kernels->pool_scratch(pool->window);
   if (auto* g = std::get_if<GateOp>(&op.kind))
     return g->gate.in_channels + 3L * g->gate.hidden + 3L * g->gate.out_channels + 96;
   if (auto* pool = std::get_if<PoolOp>(&op.kind)) return p.kernels->pool_scratch(pool->pool);
@@ -215,7 +217,8 @@ void plan_memory(Program& p) {
     Value& value = p.values[v];
     const long pixels = (long)value.height * value.width;
     value.stride = pixels == 1 ? 1 : odd_lines(pixels);
-    value.floats = (value.channels * value.stride + kReadPast + 15) / 16 * 16;
+    const long planes = value.bytes ? quads(value.channels) : value.channels;
+    value.floats = (planes * value.stride + kReadPast + 15) / 16 * 16;
     if (value.first_use >= 0) order.push_back(v);
   }
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p.values[a].floats > p.values[b].floats; });

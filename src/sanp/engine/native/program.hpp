@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "int8/operators.hpp"
 #include "layout.hpp"
 
 namespace sanp {
@@ -34,6 +35,7 @@ class Floats {
 
 struct Value {
   int channels, height, width;
+  bool bytes;         // a map of bytes: a plane holds four channels (int8/bytes.hpp)
   long stride;        // floats from plane to plane
   long floats;        // of all planes, and what kernels may read past them
   long offset = -1;   // where it begins in the arena of one sample
@@ -64,7 +66,8 @@ struct FlattenOp {};
 struct LayerNormOp { const float* scale; const float* shift; float eps; };  // over the channels of each pixel
 
 using Kind = std::variant<InputOp, OutputOp, ConvOp, GateOp, LinearOp, PoolOp, AdaptiveOp, ActivationOp, AddOp,
-                          MultiplyOp, AffineOp, ConcatOp, ChannelsOp, FlattenOp, LayerNormOp>;
+                          MultiplyOp, AffineOp, ConcatOp, ChannelsOp, FlattenOp, LayerNormOp, QuantiseOp, DequantiseOp,
+                          ByteConvOp, ByteMeanOp, BytePoolOp>;
 
 struct Op {
   std::vector<int> in;
@@ -77,6 +80,7 @@ class Team;
 
 struct Program {
   const Kernels* kernels;
+  const ByteKernels* byte_kernels;
   std::vector<Value> values;
   std::vector<Op> ops;
   std::vector<int> inputs, outputs;        // values, by slot

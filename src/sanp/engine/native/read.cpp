@@ -1,4 +1,5 @@
 // Reads a program from numbers and weights. Every number is checked here, so that the kernels need not check any.
+#include "int8/read.hpp"
 #include "reader.hpp"
 
 namespace sanp {
@@ -12,17 +13,20 @@ struct Builder {
   std::vector<char> written;
 
   Value& value(int v) { return p.values[v]; }
-  // A value that has been written.
-  int source() {
+  // A value that has been written, of bytes or of floats.
+  int source(bool bytes = false) {
     const int v = r.within(0, (int64_t)p.values.size() - 1, "a value");
     if (!written[v]) fail("value " + std::to_string(v) + " is read before it is written");
+    if (value(v).bytes != bytes) fail("value " + std::to_string(v) + (bytes ? " is not of bytes" : " is of bytes"));
     return v;
   }
+  int byte_source() { return source(true); }
   // A value that has not been written before.
-  int target() {
+  int target(bool bytes = false) {
     const int v = r.within(0, (int64_t)p.values.size() - 1, "a value");
     if (written[v]) fail("value " + std::to_string(v) + " is written twice");
     written[v] = 1;
+    value(v).bytes = bytes;
     return v;
   }
   void same_shape(int a, int b, const char* what) {
@@ -61,6 +65,7 @@ struct Builder {
   Op conv() {
     const int in = source(), residual = r.within(-1, (int64_t)p.values.size() - 1, "a value");
     if (residual >= 0 && !written[residual]) fail("a residual is read before it is written");
+    if (residual >= 0 && value(residual).bytes) fail("a residual is of bytes");
     const int out = target();
     ConvOp op{};
     Conv& c = op.conv;
@@ -242,6 +247,11 @@ struct Builder {
       case Operator::channels: return channels();
       case Operator::flatten: return flatten();
       case Operator::layer_norm: return layer_norm();
+      case Operator::quantise: return read_quantise(*this);
+      case Operator::dequantise: return read_dequantise(*this);
+      case Operator::byte_conv: return read_byte_conv(*this);
+      case Operator::byte_mean: return read_byte_mean(*this);
+      case Operator::byte_pool: return read_byte_pool(*this);
       default: fail("it has an operator that does not exist");
     }
   }
@@ -253,6 +263,7 @@ std::unique_ptr<Program> read_program(const int64_t* code, long count, const flo
                                       const Kernels* kernels) {
   auto program = std::make_unique<Program>();
   program->kernels = kernels;
+  program->byte_kernels = byte_kernels_beside(*kernels);
   Reader reader(code, count, data, floats);
   const int values = reader.within(1, 1 << 20, "the number of values");
   for (int i = 0; i < values; i++) {

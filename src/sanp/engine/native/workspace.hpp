@@ -6,13 +6,19 @@
 
 namespace sanp {
 
+// A channel that a convolution of bytes does not compute: its place in the residual or -1, and in the result.
+struct Passed { int channel, from, place; };
+
 // The arrays of the Outputs of a convolution for one sample.
 struct ChannelRoom {
   std::vector<int> channel;
   std::vector<float> scale;
   std::vector<float*> plane;
   std::vector<const float*> residual;
-  explicit ChannelRoom(long most) : channel(most), scale(most), plane(most), residual(most) {}
+  std::vector<int> place, residual_place;
+  std::vector<Passed> passed;
+  explicit ChannelRoom(long most)
+      : channel(most), scale(most), plane(most), residual(most), place(most), residual_place(most) {}
 };
 
 struct ThreadRoom {

@@ -1,0 +1,78 @@
+"""The operators of a native program that read or write maps of bytes, as records; native/int8/read.hpp reads them.
+
+A byte is 0 to 255 and stands for itself times the scale of its map. A scale is an array of one number.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sanp.engine.lowering.activation import Activation
+from sanp.engine.lowering.shapes import Floats, Window
+from sanp.engine.names import OperatorKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantise:
+    """The nearest byte to x / scale, ties to the even one."""
+
+    kind: ClassVar = OperatorKind.QUANTISE
+    x: int
+    out: int
+    scale: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dequantise:
+    """Bytes times their scale."""
+
+    kind: ClassVar = OperatorKind.DEQUANTISE
+    x: int
+    out: int
+    scale: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByteConv:
+    """act(gate · (weight * x · multiplier + bias) + residual) of bytes x, with whole weights from -127 to 127.
+
+    ``multiplier`` has for each output channel the scale of x times that of its weights. With ``to_bytes`` the result
+    is bytes with this scale, and the activation a ReLU or a clip from zero on; a residual may then be bytes too, whose
+    scale is ``residual_scale``.
+    """
+
+    kind: ClassVar = OperatorKind.BYTE_CONV
+    x: int
+    residual: int
+    to_bytes: bool
+    out: int
+    window: Window
+    gate: int
+    act: Activation
+    scale: Floats
+    weight: Floats
+    multiplier: Floats
+    bias: Floats
+    residual_scale: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByteMean:
+    """The mean of each channel of bytes, a map of one pixel of floats."""
+
+    kind: ClassVar = OperatorKind.BYTE_MEAN
+    x: int
+    out: int
+    scale: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class BytePool:
+    """The largest byte under the window."""
+
+    kind: ClassVar = OperatorKind.BYTE_POOL
+    x: int
+    out: int
+    window: Window
+
+
+ByteOperator = Quantise | Dequantise | ByteConv | ByteMean | BytePool

@@ -1,0 +1,73 @@
+// Maps of bytes plane by plane: to and from floats, means of channels, the largest byte of each window.
+#pragma once
+#include "conv.hpp"
+
+namespace SANP_NAMESPACE {
+
+static void quantise(const Map& in, float per_scale, const Map& out, int n) {
+  const int here = at_most(kQuad, in.live - n * kQuad);
+  float* to = out.data + n * out.stride;
+  for (int i = 0; i < in.pixels(); i += L) {
+    const int count = at_most(L, in.pixels() - i);
+    vi bytes{};
+    for (int b = 0; b < here; b++) {
+      const vf x = as_floats(load_some(in.data + (n * kQuad + b) * in.stride + i, count));
+      bytes |= to_byte(x * per_scale, 255.f) << 8 * b;
+    }
+    store_bytes(to + i, bytes, count);
+  }
+}
+
+static void dequantise(const Map& in, float scale, const Map& out, int n) {
+  const float* from = in.data + n * in.stride;
+  for (int b = 0; b < at_most(kQuad, in.live - n * kQuad); b++) {
+    float* to = out.data + (n * kQuad + b) * out.stride;
+    for (int i = 0; i < in.pixels(); i += L) {
+      const int count = at_most(L, in.pixels() - i);
+      store_bytes(to + i, as_bits(byte_of(load_some(from + i, count), b) * scale), count);
+    }
+  }
+}
+
+// Sums are whole numbers of up to 2^36, which a double holds.
+static void mean(const Map& in, float scale, const Map& out, int n) {
+  const float* from = in.data + n * in.stride;
+  const int here = at_most(kQuad, in.live - n * kQuad), pixels = in.pixels();
+  constexpr int most = 1 << 20;  // vectors whose sums fit 32 bits
+  double total[kQuad] = {};
+  for (int first = 0; first < pixels; first += most) {
+    vi sum[kQuad] = {};
+    const int last = at_most(pixels, first + most);
+    for (int i = first; i < last; i += L) {
+      const vi quad = load_some(from + i, last - i);
+      for (int b = 0; b < kQuad; b++) sum[b] += quad >> 8 * b & 255;
+    }
+    for (int b = 0; b < here; b++)
+      for (int i = 0; i < L; i++) total[b] += sum[b][i];
+  }
+  for (int b = 0; b < here; b++)
+    out.data[(n * kQuad + b) * out.stride] = (float)(total[b] / pixels * (double)scale);
+}
+
+typedef unsigned char vb __attribute__((vector_size(L * 4)));
+
+static inline vi larger_bytes(vi a, vi b) {
+  const vb x = (vb)a, y = (vb)b;
+  return (vi)(x > y ? x : y);
+}
+
+static long pool_scratch(const Window& w) { return plan_copies(w, 0, w.out_height).channel + 4 * L; }
+
+static void pool(const Window& w, const Map& in, const Map& out, int n, float* room) {
+  const Copies copies = plan_copies(w, 0, w.out_height);
+  expand_plane(w, copies, in.data + n * in.stride, room, 0.f);  // no byte is smaller than 0
+  float* to = out.data + n * out.stride;
+  for (int i = 0; i < out.pixels(); i += L) {
+    vi best{};
+    for (int y = 0; y < w.kernel_y; y++)
+      for (int x = 0; x < w.kernel_x; x++) best = larger_bytes(best, load_bytes(room + tap_offset(w, copies, y, x) + i));
+    store_bytes(to + i, best, at_most(L, out.pixels() - i));
+  }
+}
+
+}  // namespace SANP_NAMESPACE

@@ -1,0 +1,111 @@
+"""Which convolutions of a program can be computed on bytes, and which values they read; the others with the reason."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sanp.engine.lowering.activation import Activation
+from sanp.engine.lowering.operators import (
+    Activate,
+    Adaptive,
+    Add,
+    Affine,
+    Channels,
+    Concat,
+    Conv,
+    Flatten,
+    Input,
+    Linear,
+    Multiply,
+    Operator,
+    Pool,
+)
+from sanp.engine.lowering.program import ProgramWriter
+
+MOST_WEIGHT_BYTES = 16 * 1024
+"""weights of one output channel, as in native/int8/bytes.hpp"""
+_LINE = 64
+"""weights of one tap lie on whole lines of so many bytes"""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What of a program can be computed on bytes."""
+
+    convolutions: frozenset[int]
+    """operators by number"""
+    reasons: Mapping[int, str]
+    """of the other convolutions, by number of the operator: why not"""
+    roots: Mapping[int, int]
+    """value to the value whose scale it has: the largest number under a window has that of what it is taken from"""
+    ranged: frozenset[int]
+    """roots that need a range"""
+
+
+def candidates(writer: ProgramWriter) -> Candidates:
+    """What of a program can be computed on bytes."""
+    makers = {made: operator for operator in writer.operators if (made := getattr(operator, "out", None)) is not None}
+    positive: dict[int, bool] = {}
+    roots: dict[int, int] = {}
+    reasons: dict[int, str] = {}
+    found: set[int] = set()
+    for number, operator in enumerate(writer.operators):
+        out = getattr(operator, "out", None)
+        if isinstance(operator, Conv):
+            why = _obstacle(writer, operator, makers, positive)
+            if why is None:
+                found.add(number)
+            else:
+                reasons[number] = why
+        if out is not None:
+            positive[out] = _never_negative(operator, positive)
+            follows = isinstance(operator, Pool) and operator.maximum
+            roots[out] = roots[operator.x] if follows else out  # type: ignore[union-attr]
+    read = (writer.operators[number] for number in found)
+    ranged = frozenset(roots[operator.x] for operator in read if isinstance(operator, Conv))
+    return Candidates(frozenset(found), reasons, roots, ranged)
+
+
+def clips_to_bytes(act: Activation) -> bool:
+    """Whether an activation cuts at zero, as bytes do, and does nothing else but cut."""
+    return act.kind == "relu" or (act.kind == "clip" and act.a == 0 and act.b > 0)
+
+
+def _obstacle(
+    writer: ProgramWriter, conv: Conv, makers: Mapping[int, Operator], positive: Mapping[int, bool]
+) -> str | None:
+    """Why a convolution cannot be computed on bytes, or None."""
+    if isinstance(makers[conv.x], Input):
+        return "the first layer stays in fp32"
+    if conv.groups > 1:
+        return "a convolution with groups stays in fp32"
+    if conv.scale_after:
+        return "a channel that is scaled after its activation stays in fp32"
+    if not positive[conv.x]:
+        return "its input may be negative"
+    channels, taps = writer.shapes[conv.x][0], conv.window.kernel[0] * conv.window.kernel[1]
+    if (channels + _LINE - 1) // _LINE * _LINE * taps > MOST_WEIGHT_BYTES:
+        return "an output channel has too many weights"
+    return None
+
+
+def _never_negative(operator: Operator, positive: Mapping[int, bool]) -> bool:
+    match operator:
+        case Conv(act=act, scale_after=scaled):
+            return not scaled and _cuts(act)
+        case Activate(act=act, x=x):
+            return _cuts(act) or (act.kind == "none" and positive[x])
+        case Add(act=act, a=a, b=b):
+            return _cuts(act) or (act.kind == "none" and positive[a] and positive[b])
+        case Affine(act=act) | Linear(act=act):
+            return _cuts(act)
+        case Pool(x=x) | Adaptive(x=x) | Channels(x=x) | Flatten(x=x):
+            return positive[x]
+        case Concat(values=values):
+            return all(positive[value] for value in values)
+        case Multiply(a=a, b=b):
+            return positive[a] and positive[b]
+    return False
+
+
+def _cuts(act: Activation) -> bool:
+    return act.kind in ("relu", "sigmoid", "hardsigmoid") or (act.kind == "clip" and act.a >= 0)

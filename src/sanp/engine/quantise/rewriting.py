@@ -1,0 +1,151 @@
+"""Writes a program again with its convolutions on bytes where that is possible, and in floats elsewhere."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from sanp.engine.lowering.byte_operators import ByteConv, ByteMean, BytePool, Dequantise, Quantise
+from sanp.engine.lowering.operators import Adaptive, Concat, Conv, Gate, Operator, Pool
+from sanp.engine.lowering.program import ProgramWriter
+from sanp.engine.lowering.shapes import Floats, Shape
+from sanp.engine.quantise.candidates import Candidates, candidates, clips_to_bytes
+from sanp.engine.quantise.weights import whole_weights
+
+BYTES = 255
+"""the largest byte"""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A program on bytes."""
+
+    writer: ProgramWriter
+    origin: tuple[str, ...]
+    """for every operator, the unit it came from"""
+    reasons: Mapping[int, str]
+    """for the convolutions that stay in fp32, why, by number of the operator"""
+
+
+def rewritten(writer: ProgramWriter, origin: Sequence[str], ranges: Mapping[int, float]) -> Rewritten:
+    """The program with its convolutions on bytes.
+
+    ``origin`` says of every operator where it came from, ``ranges`` of every root in :func:`candidates` what the
+    largest byte stands for.
+    """
+    rewriting = _Rewriting(writer, candidates(writer), ranges)
+    for number, (operator, name) in enumerate(zip(writer.operators, origin, strict=True)):
+        rewriting.take(number, operator, name)
+    return Rewritten(rewriting.writer, tuple(rewriting.origin), rewriting.reasons)
+
+
+class _Rewriting:
+    """Takes the operators of a program one by one; a value becomes bytes or floats when something asks for it so."""
+
+    def __init__(self, old: ProgramWriter, found: Candidates, ranges: Mapping[int, float]) -> None:
+        self.old, self.found = old, found
+        self.writer = ProgramWriter()
+        self.origin: list[str] = []
+        self.reasons: dict[int, str] = {}
+        self._scales = {root: _one(max(top, 1e-30) / BYTES) for root, top in ranges.items()}
+        self._floats: dict[int, int] = {}
+        """values of the old program that exist as floats, by their number in the new one"""
+        self._bytes: dict[int, int] = {}
+        """the same for bytes"""
+
+    def take(self, number: int, operator: Operator, name: str) -> None:
+        """Writes one operator, and before it what turns its inputs into what it reads."""
+        if number in self.found.convolutions:
+            assert isinstance(operator, Conv)
+            self._convolve(operator)
+        elif isinstance(operator, Gate) and self._only_bytes(operator.x):
+            self._append(replace(operator, x=self._mean(operator.x)))
+        elif isinstance(operator, Pool) and operator.maximum and self._only_bytes(operator.x):
+            x = self._bytes[operator.x]
+            made = self._made(operator.out, lambda out: BytePool(x=x, out=out, window=operator.window))
+            self._bytes[operator.out] = made
+        elif isinstance(operator, Adaptive) and self._is_mean(operator) and self._only_bytes(operator.x):
+            self._floats[operator.out] = self._mean(operator.x)
+        else:
+            self._copy(operator)
+            if number in self.found.reasons:
+                self.reasons[len(self.writer.operators) - 1] = self.found.reasons[number]
+        self.origin += [name] * (len(self.writer.operators) - len(self.origin))
+
+    def _is_mean(self, operator: Adaptive) -> bool:
+        return not operator.maximum and self.old.shapes[operator.out][1:] == (1, 1)
+
+    def _only_bytes(self, value: int) -> bool:
+        return value in self._bytes and value not in self._floats
+
+    def _scale(self, value: int) -> Floats:
+        return self._scales[self.found.roots[value]]
+
+    def _convolve(self, conv: Conv) -> None:
+        x = self.as_bytes(conv.x)
+        root = self.found.roots[conv.out]
+        to_bytes = root in self.found.ranged and clips_to_bytes(conv.act)
+        residual, residual_scale = conv.residual, _one(1)
+        if residual >= 0:
+            in_bytes = to_bytes and self._only_bytes(residual)
+            residual_scale = self._scale(residual) if in_bytes else residual_scale
+            residual = self._bytes[residual] if in_bytes else self.as_floats(residual)
+        weight, weight_scale = whole_weights(conv.weight)
+        made = self._made(
+            conv.out,
+            lambda out: ByteConv(
+                x=x, residual=residual, to_bytes=to_bytes, out=out, window=conv.window, gate=conv.gate, act=conv.act,
+                scale=self._scale(conv.out) if to_bytes else _one(1), weight=weight,
+                multiplier=weight_scale * self._scale(conv.x), bias=conv.bias, residual_scale=residual_scale,
+            ),
+        )  # fmt: skip
+        (self._bytes if to_bytes else self._floats)[conv.out] = made
+
+    def as_bytes(self, value: int) -> int:
+        """The value's number as bytes in the new program."""
+        if value not in self._bytes:
+            x, scale = self._floats[value], self._scale(value)
+            self._bytes[value] = self._made(value, lambda out: Quantise(x=x, out=out, scale=scale))
+        return self._bytes[value]
+
+    def as_floats(self, value: int) -> int:
+        """The value's number as floats in the new program."""
+        if value not in self._floats:
+            x, scale = self._bytes[value], self._scale(value)
+            self._floats[value] = self._made(value, lambda out: Dequantise(x=x, out=out, scale=scale))
+        return self._floats[value]
+
+    def _mean(self, value: int) -> int:
+        x, scale, shape = self._bytes[value], self._scale(value), (self.old.shapes[value][0], 1, 1)
+        return self._made(value, lambda out: ByteMean(x=x, out=out, scale=scale), shape)
+
+    def _copy(self, operator: Operator) -> None:
+        """The operator as it was, on floats."""
+        names = {field.name for field in fields(operator)}
+        read = [name for name in ("x", "a", "b", "residual") if name in names]
+        given: dict[str, Any] = {name: self._number(getattr(operator, name)) for name in read}
+        if isinstance(operator, Concat):
+            given["values"] = tuple(map(self.as_floats, operator.values))
+        copied: Any = operator
+        out = getattr(operator, "out", None)
+        if out is None:
+            self._append(replace(copied, **given))
+        else:
+            self._floats[out] = self._made(out, lambda made: replace(copied, out=made, **given))
+
+    def _number(self, value: int) -> int:
+        return value if value < 0 else self.as_floats(value)
+
+    def _made(self, value: int, operator: Callable[[int], Operator], shape: Shape | None = None) -> int:
+        """Writes an operator whose result has the shape of the old program's value, unless another is given."""
+        self.writer.shapes.append(self.old.shapes[value] if shape is None else shape)
+        self._append(operator(len(self.writer.shapes) - 1))
+        return len(self.writer.shapes) - 1
+
+    def _append(self, operator: Operator) -> None:
+        self.writer.operators.append(operator)
+
+
+def _one(number: float) -> Floats:
+    return np.array([number], np.float32)
