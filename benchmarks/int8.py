@@ -29,7 +29,7 @@ DOCUMENT = engine.ROOT / "docs" / "engine.md"
 PRUNED = (0.5, 0.67)
 CALIBRATION = 512
 """training images that ranges are found from"""
-DECISIONS = 1000
+DECISIONS = 500
 """test images whose decisions are compared"""
 
 
