@@ -131,7 +131,7 @@ class Engine:
         """The tensors of the result with gates that decide as they are told, and the scores that they had.
 
         ``example`` is as :func:`sanp.compile` takes it; ``decisions`` has (N, C_out) for each gated layer by name, as
-        ``sanp.record`` gives them; with None the gates decide, and those in torch give no scores. A layer's score is
+        ``sanp.record`` gives them; with None the gates decide by themselves. A layer's score is
         (N, groups of channels): open where it is high.
         """
         return self._with_scores(example, Forced(decisions))
