@@ -11,9 +11,12 @@ from torch import Tensor, nn
 import sanp
 from sanp.core.errors import LossWarning, SanpError
 from sanp.core.int8_ranges import kept_ranges
+from sanp.engine.bench.tables import int8_table
 from sanp.engine.library import Unavailable, load
 from sanp.engine.quantise.loss import loss_of
 from sanp.engine.quantise.ranges import BINS, Histogram, range_of
+from sanp.experiments.documents import filled
+from sanp.experiments.results import read
 from sanp.gating.network import GatedNetwork
 from tests.engine.networks import EXAMPLES, Residual, gated_network, trained_like
 
@@ -193,6 +196,14 @@ def test_calibration_changes_only_the_ranges_of_the_network(gated: GatedNetwork)
     compiled(gated)
     after = gated.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_document_s_table_is_what_the_results_say() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "docs" / "engine.md").read_text(encoding="utf-8")
+    table = int8_table(read(root / "results" / "int8.jsonl"))
+    assert "M-CifarNet | 1 |" in table
+    assert filled(text, "int8", table) == text
 
 
 def test_the_range_cuts_off_what_is_rare_and_far_away() -> None:
