@@ -1,6 +1,7 @@
 """Many random cases: ``python -m tests.tools.engine_soak 100000 [first seed]``; SANP_ISA picks the kernels.
 
-One case in a hundred is a network, which is gated and compiled; the others are programs for the library, in fp32 and on bytes.
+One case in a hundred is a network, which is gated and compiled; the others are programs for the library, in fp32 and on
+bytes.
 """
 
 import sys
