@@ -98,7 +98,9 @@ def _never_negative(operator: Operator, positive: Mapping[int, bool]) -> bool:
             return _cuts(act) or (act.kind == "none" and positive[a] and positive[b])
         case Affine(act=act) | Linear(act=act):
             return _cuts(act)
-        case Pool(x=x) | Adaptive(x=x) | Channels(x=x) | Flatten(x=x):
+        case Pool(x=x, inverse=inverse):
+            return positive[x] and (inverse is None or bool((inverse >= 0).all()))
+        case Adaptive(x=x) | Channels(x=x) | Flatten(x=x):
             return positive[x]
         case Concat(values=values):
             return all(positive[value] for value in values)
