@@ -195,6 +195,12 @@ def test_an_image_is_picked_and_another_is_dropped(explored: Visit, tmp_path: Pa
     (tmp_path / "broken.png").write_text("not an image")
     page.set_input_files("#upload input[type=file]", tmp_path / "broken.png")
     page.wait_for_function("document.querySelector('#trouble').textContent.includes('cannot be read as an image')")
+    (tmp_path / "notes.txt").write_text("no image either")
+    page.set_input_files("#upload input[type=file]", tmp_path / "notes.txt")
+    page.wait_for_function("document.querySelector('#trouble').textContent.includes('cannot be read as an image')")
+    (tmp_path / "huge.png").write_bytes(bytes(17 * 2**20))
+    page.set_input_files("#upload input[type=file]", tmp_path / "huge.png")
+    page.wait_for_function("document.querySelector('#too-large').textContent.includes('huge.png has 18 MB')")
     assert explored.troubles == []
 
 

@@ -38,6 +38,7 @@ def layout(explorer: Explorer) -> html.Main:
 
 def _picking() -> list[Any]:
     """Where an image is picked or dropped."""
+    limit: dict[str, Any] = {"data-largest": str(LARGEST_UPLOAD)}
     return [
         html.H2("Pick a test image"),
         html.Div(id="offer", className="offer"),
@@ -46,11 +47,11 @@ def _picking() -> list[Any]:
         dcc.Upload(
             html.Button("Drop an image here, or choose a file"),
             id="upload",
-            accept="image/png,image/jpeg,image/webp",
-            max_size=LARGEST_UPLOAD,
+            max_size=LARGEST_UPLOAD,  # larger files are dropped without a word, so explore.js speaks
             className="drop",
         ),
         html.P(id="trouble", className="note", role="alert"),
+        html.P(id="too-large", className="note", role="alert", **limit),
     ]
 
 
