@@ -142,7 +142,7 @@ NETWORKS: list[Case] = [
     ("no steps", lambda: sanp.Budget(gated(), "50%", steps=0), "steps is 0: give the number of steps to come"),
     ("threads", lambda: sanp.compile(gated(), EXAMPLE, threads=True), "a number from 1 to 1024"),
     ("save a dict", lambda: sanp.save({}, "x.safetensors"), "give a network"),  # type: ignore[arg-type]
-    ("unknown backbone", lambda: sanp.backbones.build("resnet", num_classes=10), "did you mean resnet18"),
+    ("unknown backbone", lambda: sanp.backbones.build("resnet", num_classes=10), "did you mean resnet50 or resnet18"),
     ("one class network", lambda: sanp.backbones.build("vgg19", num_classes=1), "at least 2"),
     ("small images", lambda: sanp.backbones.build("vgg19", num_classes=10, image_size=8), "32x32 and larger"),
 ]
