@@ -132,6 +132,15 @@ def _window(case: Case, size: tuple[int, int], largest: int) -> Window:
     return window if min(window.out(size)) >= 1 else Window(kernel=(1, 1), stride=stride)
 
 
+def _square(case: Case, size: tuple[int, int]) -> Window:
+    """A window that the depthwise kernel takes, more or less padded."""
+    dice = case.dice
+    kernel, stride = dice.choice([3, 3, 5, 7]), dice.choice([1, 2])
+    edge, after = (dice.choice([0, kernel // 2, kernel // 2, kernel - 1]) for _ in range(2))
+    window = Window(kernel=(kernel,) * 2, stride=(stride,) * 2, padding=(edge, after), padding_after=(after, edge))
+    return window if min(window.out(size)) >= 1 else Window(kernel=(1, 1), stride=(stride,) * 2)
+
+
 def conv(case: Case) -> None:
     dice = case.dice
     number, x, live = case.pick()
@@ -142,6 +151,8 @@ def conv(case: Case) -> None:
     groups = dice.choice([g for g in (1, 1, 1, 2, channels) if channels % g == 0])
     out = (out + groups - 1) // groups * groups
     window = _window(case, (x.shape[2], x.shape[3]), dice.choice([7, 7, 7, 16]))
+    if groups == channels and dice.random() < 0.6:
+        window = _square(case, (x.shape[2], x.shape[3]))
     weight, bias = case.randn(out, channels // groups, *window.kernel), case.randn(out)
     weight /= np.float32(weight[0].size ** 0.5)
     gate, factor = (-1, torch.ones(len(x), out, dtype=torch.float64))

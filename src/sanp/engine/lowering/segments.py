@@ -8,6 +8,7 @@ from sanp.engine.lowering.aten_rules import POSITIONWISE, RULES
 from sanp.engine.lowering.gated import lower_gated
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.program import ProgramWriter
+from sanp.engine.lowering.spelled_out import with_activations
 from sanp.engine.lowering.units import Unit, units_of
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.lowering.writer import Writer
@@ -45,7 +46,7 @@ def cut(trace: Trace, new_writer: Callable[[], Writer] = ProgramWriter) -> list[
 
     ``new_writer`` makes the writer of each program. Raises :class:`Unsupported` if the network cannot be cut.
     """
-    units = units_of(trace)
+    units = with_activations(trace, units_of(trace))
     if not units:
         raise Unsupported("a network that runs no operator")
     reasons = {unit.index: reason for unit in units if (reason := _obstacle(trace, unit, new_writer())) is not None}

@@ -1,7 +1,8 @@
 // The table of kernels of one instruction set. Each kernels_*.cpp compiles it with flags of its own.
 #pragma once
-#include "kernels/lanes.hpp"
+#include "kernels/depthwise.hpp"
 #include "kernels/gate.hpp"
+#include "kernels/lanes.hpp"
 
 namespace SANP_NAMESPACE {
 
@@ -12,7 +13,7 @@ static long conv_scratch(const Conv& c, Algorithm algorithm) {
     case Algorithm::winograd4: return index + winograd_scratch<Winograd4>(c);
     case Algorithm::strided2: return index + winograd_scratch<Strided2>(c);
     case Algorithm::lanes: return index + lanes_scratch(c);
-    default: return index + direct_scratch(c);
+    default: return index + (is_depthwise(c) ? 0 : direct_scratch(c));
   }
 }
 
@@ -29,7 +30,11 @@ static void conv(const Conv& c, Algorithm algorithm, const Map* const* in, const
       case Algorithm::winograd2: winograd<Winograd2>(c, *in[s], out[s], scratch, share); break;
       case Algorithm::winograd4: winograd<Winograd4>(c, *in[s], out[s], scratch, share); break;
       case Algorithm::strided2: winograd<Strided2>(c, *in[s], out[s], scratch, share); break;
-      default: direct(c, *in[s], out[s], scratch, share, local);
+      default:
+        if (is_depthwise(c))
+          depthwise(c, *in[s], out[s], share);
+        else
+          direct(c, *in[s], out[s], scratch, share, local);
     }
 }
 

@@ -2,6 +2,7 @@
 // and the taps go by. A weight is read where it lies, at [out][in], and multiplied with whole vectors of pixels, so
 // that any set of channels runs without copying weights.
 #pragma once
+#include "activate.hpp"
 #include "expand.hpp"
 
 namespace SANP_NAMESPACE {
@@ -15,6 +16,8 @@ constexpr int kMaxChannels[kMaxVectors + 1] = {0, 12, 6, 4, 3};
 #endif
 constexpr int kMostChannels = kMaxChannels[1];
 constexpr int kAhead = 6;  // weights are prefetched so many live channels ahead
+constexpr int kRowsInTurn = 8;  // of the weights of the next block one row in so many is prefetched at each channel
+constexpr int kMostRows = (kMostChannels + kRowsInTurn - 1) / kRowsInTurn * kRowsInTurn;
 
 struct Block {
   const float* in;        // the first pixel of the first live channel
@@ -28,13 +31,14 @@ struct Block {
   float* const* out;
   int out_offset;
   int last;               // pixels of the last vector that are written
-  const float* bias;      // null: sums are stored without bias, scale, residual and activation
+  const float* bias;      // null: sums are stored without bias, scale, residual and bounds
   const float* scale;
   const float* const* residual;
-  bool relu;
+  Bounds bounds;
+  const float* const* next;  // rows of weights that the next block will read, or null
 };
 
-// Writes the sums of a block, with scale, residual and ReLU if it has a bias.
+// Writes the sums of a block, with scale, residual and bounds if it has a bias.
 template <int T, int P>
 static inline void finish(const Block& b, vf (&sum)[T][P]) {
 #pragma GCC unroll 32
@@ -47,7 +51,7 @@ static inline void finish(const Block& b, vf (&sum)[T][P]) {
       for (int p = 0; p < P; p++) {
         sum[t][p] *= scale;
         if (residual) sum[t][p] += load(residual + b.out_offset + p * L);
-        if (b.relu) sum[t][p] = relu(sum[t][p]);
+        sum[t][p] = clip(sum[t][p], b.bounds.low, b.bounds.high);
       }
     }
 #pragma GCC unroll 8
@@ -78,6 +82,10 @@ static void run_block(const Block& b) {
       const long next = (long)b.in_channel[a + kAhead] * taps;
 #pragma GCC unroll 32
       for (int t = 0; t < T; t++) __builtin_prefetch(w[t] + next, 0, 3);
+    }
+    if (K == 1 && b.next) {  // one line of each row for every few channels
+#pragma GCC unroll 4
+      for (int t = 0; t < T; t += kRowsInTurn) __builtin_prefetch(b.next[t + a % kRowsInTurn] + column, 0, 3);
     }
 #pragma GCC unroll 9
     for (int k = 0; k < taps; k++) {

@@ -1,6 +1,7 @@
 // Direct convolution of the live channels: any kernel, stride, padding, dilation and number of groups.
 #pragma once
 #include "block.hpp"
+#include "dots.hpp"
 
 namespace SANP_NAMESPACE {
 
@@ -28,7 +29,7 @@ static inline int band_rows(const Window& w, int channels, int share, bool in_pl
 }
 
 static long direct_scratch(const Conv& c) {
-  if (reads_in_place(c.window)) return 0;
+  if (reads_in_place(c.window)) return dots_scratch(c);
   const int channels = c.in_channels / c.groups;
   const int fewest = at_least(1, at_most(c.window.out_height, kFewPixels / c.window.out_width));
   const long smallest = plan_copies(c.window, 0, fewest).channel * channels;
@@ -54,17 +55,21 @@ struct Band {
 
 // A thread claims lines if there are so many taps in all live channels: fewer take too little time to hide the waiting.
 constexpr int kManyTaps = 128;
+constexpr int kFewVectors = 16;  // of pixels: with fewer, weights are read faster than they come from the cache
 
-// Computes output channels [from, to) over one band.
-static void convolve_band(const Conv& c, const Band& band, const Outputs& out, int from, int to, bool team) {
+// Computes output channels [from, to) over one band. `dots` computes its last pixels, which do not fill a vector.
+static void convolve_band(const Conv& c, const Band& band, const Outputs& out, int from, int to, bool team,
+                          const Dots& dots) {
   const int taps = c.window.taps();
-  const int vectors = (band.pixels + L - 1) / L;
-  const int per_block = choose_vectors(vectors, to - from);
+  const int pixels = band.pixels - dots.pixels, vectors = (pixels + L - 1) / L;
+  const int per_block = choose_vectors(at_least(vectors, 1), to - from);
   const bool claims = team && band.in_count * taps >= kManyTaps;
   const auto& table = kBlocks.taps(taps);
-  const float* weight[kMostChannels];
+  const float* weight[kMostRows];
+  const float* next[kMostRows];
   float bias[kMostChannels];
   const Weights& weights = c.of(Algorithm::direct);
+  const auto row = [&](int j) { return weights.data + out.channel[at_most(j, to - 1)] * weights.row; };
   Block b{};
   b.in_stride = band.in_stride;
   b.in_count = band.in_count;
@@ -73,12 +78,14 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
   b.taps = taps;
   b.weight = weight;
   b.bias = bias;
-  b.relu = c.act.kind == Act::relu;
+  b.bounds = bounds_of(c.act);
   each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
     for (int t = 0; t < T; t++) {
-      weight[t] = weights.data + out.channel[j + t] * weights.row;
+      weight[t] = row(j + t);
       bias[t] = c.bias[out.channel[j + t]];
     }
+    if (taps == 1 && vectors <= kFewVectors)
+      for (int t = 0; t < kMostRows; t++) next[t] = row(j + T + t);
     b.out = out.plane + j;
     b.scale = out.scale + j;
     b.residual = out.residual + j;
@@ -86,25 +93,15 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
       const int P = at_most(per_block, vectors - v);
       b.in = band.in + v * L;
       b.out_offset = band.first_pixel + v * L;
-      b.last = at_most(L, band.pixels - (v + P - 1) * L);
-      Claim{b.out, claims ? T : 0, b.out_offset, (P - 1) * L + b.last}.part(0, 1);
+      b.last = at_most(L, pixels - (v + P - 1) * L);
+      b.next = taps == 1 && vectors <= kFewVectors && v + per_block >= vectors ? next : nullptr;
+      const int written = (P - 1) * L + b.last;
+      Claim{b.out, claims ? T : 0, b.out_offset, written}.part(0, 1);
       table[P][T](b);
+      activate_written(c.act, out.channel + j, b.out, T, b.out_offset, written);
     }
+    if (dots.pixels > 0) dot_pixels(c, dots, out, j, T, band.first_pixel + pixels);
   });
-}
-
-// Applies activations other than ReLU, which the register block does itself, to what was written of a band.
-static void activate_band(const Conv& c, const Band& band, const Outputs& out, int from, int to) {
-  if (c.act.kind == Act::none || c.act.kind == Act::relu) return;
-  for (int j = from; j < to; j++) {
-    float* p = out.plane[j] + band.first_pixel;
-    int i = 0;
-    for (; i + L <= band.pixels; i += L) store(p + i, apply(c.act, out.channel[j], load(p + i)));
-    if (i < band.pixels) {
-      const vf rest = load_first(p + i, band.pixels - i);
-      store_first(p + i, apply(c.act, out.channel[j], rest), band.pixels - i);
-    }
-  }
 }
 
 // Threads share the bands of rows if there are enough of them, and the output channels otherwise.
@@ -131,10 +128,12 @@ static void direct(const Conv& c, const Map& in, const Outputs& out, Scratch scr
         const int here = at_most(rows, bottom - y);
         band.first_pixel = y * w.out_width;
         band.pixels = here * w.out_width;
+        Dots dots{};
         if (in_place) {
           band.in = in.data + in_begin * in.stride + band.first_pixel;
           band.in_stride = in.stride;
           band.tap[0] = 0;
+          dots = c.groups == 1 ? gather_dots(c, in, band.first_pixel, band.pixels, scratch.floats) : dots;
         } else {
           const Copies copies = plan_copies(w, y, here);
           for (int a = in_begin; a < in_end; a++)
@@ -144,8 +143,7 @@ static void direct(const Conv& c, const Map& in, const Outputs& out, Scratch scr
           band.in = scratch.floats;
           band.in_stride = copies.channel;
         }
-        convolve_band(c, band, out, from, to, share.size > 1);
-        activate_band(c, band, out, from, to);
+        convolve_band(c, band, out, from, to, share.size > 1, dots);
       }
     }
     in_begin = in_end;

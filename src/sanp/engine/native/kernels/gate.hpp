@@ -1,24 +1,51 @@
 // The Saliency-and-Pruning Module (section 3.2 of the paper, equations 5 and 6) and fully connected layers. Lanes are
 // outputs.
 #pragma once
-#include "pointwise.hpp"
+#include "planes.hpp"
 
 namespace SANP_NAMESPACE {
 
-// to[i] = start[i] + sum over a of rows[index[a]][i] * by[a]. Rows are `count` long, and followed by room for a vector.
+constexpr int kRowsAhead = 8;  // rows are prefetched so far ahead: the lists of live channels skip some
+
+// V vectors of to[i] = start[i] + sum over a of rows[index[a]][i] * by[a]. Rows are `count` long.
+template <int V>
+static inline void add_columns(const float* start, const float* rows, const int* index, const float* by, int many,
+                               float* to, long count) {
+  vf even[V], odd[V];
+#pragma GCC unroll 8
+  for (int v = 0; v < V; v++) even[v] = load(start + v * L), odd[v] = vf{};
+  int a = 0;
+  for (; a + 2 <= many; a += 2) {
+    const float *first = rows + index[a] * count, *second = rows + index[a + 1] * count;
+    if (V > 1 && a + kRowsAhead + 1 < many)
+#pragma GCC unroll 8
+      for (int v = 0; v < V; v++) {
+        __builtin_prefetch(rows + index[a + kRowsAhead] * count + v * L);
+        __builtin_prefetch(rows + index[a + kRowsAhead + 1] * count + v * L);
+      }
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) {
+      even[v] += load(first + v * L) * by[a];
+      odd[v] += load(second + v * L) * by[a + 1];
+    }
+  }
+  if (a < many)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) even[v] += load(rows + index[a] * count + v * L) * by[a];
+#pragma GCC unroll 8
+  for (int v = 0; v < V; v++) store(to + v * L, even[v] + odd[v]);
+}
+
+// All of to[0] to to[count - 1]. Rows are followed by room for a vector. Eight cache lines of a row are read together:
+// with fewer, the processor does not see the order in which it is read.
 static void add_rows(const float* start, const float* rows, const int* index, const float* by, int many, float* to,
                      int count, Share share) {
-  const int vectors = (count + L - 1) / L;
-  for (int i = share.from(vectors) * L; i < share.to(vectors) * L; i += L) {
-    vf even = load(start + i), odd{};
-    int a = 0;
-    for (; a + 2 <= many; a += 2) {
-      even += load(rows + (long)index[a] * count + i) * by[a];
-      odd += load(rows + (long)index[a + 1] * count + i) * by[a + 1];
-    }
-    if (a < many) even += load(rows + (long)index[a] * count + i) * by[a];
-    store(to + i, even + odd);
-  }
+  constexpr int wide = SANP_REGISTERS >= 32 ? 8 : 4;
+  const int vectors = (count + L - 1) / L, last = share.to(vectors);
+  int v = share.from(vectors);
+  for (; v + wide <= last; v += wide)
+    add_columns<wide>(start + v * L, rows + v * L, index, by, many, to + v * L, count);
+  for (; v < last; v++) add_columns<1>(start + v * L, rows + v * L, index, by, many, to + v * L, count);
 }
 
 static int largest(const float* v, int count) {
@@ -157,16 +184,13 @@ static void linear(const Linear& l, const Map* const* in, const Map* const* out,
       if (a < x.live)
         for (int v = 0; v < V; v++)
           acc[0][v] += load(weight + (long)x.index[a] * kLinearBlock + v * L) * x.data[a * x.stride];
-      for (int v = 0; v < V && v * L < here; v++) {
-        vf y = acc[0][v] + acc[1][v];
-        if (l.act.kind != Act::prelu) y = apply(l.act, 0, y);
-        const int first = n * kLinearBlock + v * L;
-        for (int i = 0; i < at_most(L, here - v * L); i++) {
-          float value = y[i];
-          if (l.act.kind == Act::prelu && value < 0) value *= l.act.slope[first + i];
-          out[s]->data[(first + i) * out[s]->stride] = value;
-        }
-      }
+      float y[kLinearBlock];
+      for (int v = 0; v < V; v++) store(y + v * L, acc[0][v] + acc[1][v]);
+      if (l.act.kind == Act::prelu)
+        for (int i = 0; i < here; i++) y[i] *= y[i] < 0 ? l.act.slope[n * kLinearBlock + i] : 1.f;
+      else
+        activate(l.act, 0, y, y, here);
+      for (int i = 0; i < here; i++) out[s]->data[(n * kLinearBlock + i) * out[s]->stride] = y[i];
     }
   }
 }

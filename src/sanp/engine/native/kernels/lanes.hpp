@@ -146,7 +146,7 @@ static void convolve_tiles(const Conv& c, const LanePlan& plan, const Map& in, c
       if (x + 1 < width) to[width + 1] = v[3];
     }
   for (int t = 0; t < T; t++) {
-    const Finish finish{c.bias[out.channel[j + t]], out.scale[j + t], c.act.kind == Act::relu};
+    const Finish finish{c.bias[out.channel[j + t]], out.scale[j + t], bounds_of(c.act)};
     const float* residual = out.residual[j + t];
     for (int i = 0; i < height * width; i += L)
       finish_row(finish, load(pixels + t * plane + i), out.plane[j + t] + i, residual ? residual + i : nullptr,
@@ -189,9 +189,8 @@ static void convolve_lanes(const Conv& c, const Map* const* in, const Outputs* o
         each_block(next[s], end, plan.block, [&](int j, int T) {
           convolve_tiles(c, plan, *in[first + s], o, j, T, spectra + s * plan.spectrum, sums, pixels, share.size > 1);
         });
-        Band written{};
-        written.pixels = c.window.out_height * c.window.out_width;
-        activate_band(c, written, o, next[s], end);
+        activate_written(c.act, o.channel + next[s], o.plane + next[s], end - next[s], 0,
+                         c.window.out_height * c.window.out_width);
         next[s] = end;
       }
   }

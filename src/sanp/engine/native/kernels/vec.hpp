@@ -1,6 +1,6 @@
 // A vector of SANP_LANES floats, by the compiler's vector extensions, and activations of one.
 #pragma once
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -77,52 +77,73 @@ static inline float sum_lanes(vf v) {
 }
 #endif
 
-// Comparisons with NaN are false, so that NaN comes out of every function below, as it does in torch.
+// Comparisons with NaN are false, so that NaN comes out of every function below, as it does in torch. So does the second
+// operand of the instructions for a minimum and a maximum.
 static inline vf relu(vf x) { return choose(x < 0, vf{}, x); }
+#if defined(__AVX512F__) && SANP_LANES == 16
+static inline vf clip(vf x, float low, float high) {
+  return _mm512_min_ps(splat(high), _mm512_max_ps(splat(low), x));
+}
+#elif defined(__AVX2__) && SANP_LANES == 8
+static inline vf clip(vf x, float low, float high) {
+  return _mm256_min_ps(splat(high), _mm256_max_ps(splat(low), x));
+}
+#else
 static inline vf clip(vf x, float low, float high) {
   x = choose(x < low, splat(low), x);
   return choose(x > high, splat(high), x);
 }
+#endif
 
-// 2^k * p(r) with x = k ln 2 + r, where p is the Taylor polynomial to r^7. As |r| <= 0.35, its error is less than one
-// unit in the last place.
+// 1 / x to the last place or so, for numbers that are neither tiny nor huge.
+#if defined(__AVX512F__) && SANP_LANES == 16
+static inline vf reciprocal(vf x) {  // one step of Newton's from an estimate of fourteen bits: a division is slower
+  const vf estimate = _mm512_rcp14_ps(x);
+  return estimate * (2.f - x * estimate);
+}
+#else
+static inline vf reciprocal(vf x) { return 1.f / x; }
+#endif
+
+// e^x between bounds, outside of which it is that of the bound: 2^k * p(r) with x = k ln 2 + r, where p is the Taylor
+// polynomial to r^6. As |r| <= 0.35, its error is about one unit in the last place. Adding 1.5 * 2^23 rounds to a whole
+// number k and leaves it in the lowest bits, from where it is added to the exponent of p.
 static inline vf exponential(vf x) {
-  const float log2e = 1.44269504088896f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  const vf bounded = clip(x, -87.3f, 88.3f);
-  const vi not_a_number = x != x;
-  const vf scaled = choose(not_a_number, vf{}, bounded * log2e);
-  const vi k = __builtin_convertvector(scaled + choose(scaled < 0, splat(-.5f), splat(.5f)), vi);
-  const vf kf = __builtin_convertvector(k, vf);
-  const vf r = (bounded - kf * ln2_high) - kf * ln2_low;
-  vf p = splat(1.f / 5040);
-  p = p * r + 1.f / 720;
+  const float log2e = 1.44269504088896f, ln2 = 0.6931471805599453f, whole = 12582912.f;
+  x = clip(x, -87.3f, 87.3f);
+  const vf shifted = x * log2e + whole;
+  const vf r = x - (shifted - whole) * ln2;
+  vf p = splat(1.f / 720);
   p = p * r + 1.f / 120;
   p = p * r + 1.f / 24;
   p = p * r + 1.f / 6;
   p = p * r + .5f;
   p = p * r + 1.f;
   p = p * r + 1.f;
-  const vi bits = (k + 127) << 23;
-  vf power;
-  __builtin_memcpy(&power, &bits, sizeof power);
-  vf y = p * power;
-  y = choose(x < -103.f, vf{}, y);
-  y = choose(x > 88.72f, splat(__builtin_inff()), y);
-  return choose(not_a_number, x, y);
+  typedef unsigned vu __attribute__((vector_size(L * 4)));
+  vu exponent, bits;
+  __builtin_memcpy(&exponent, &shifted, sizeof exponent);
+  __builtin_memcpy(&bits, &p, sizeof bits);
+  bits += exponent << 23;
+  __builtin_memcpy(&p, &bits, sizeof p);
+  return p;
 }
 
-static inline vf sigmoid(vf x) { return 1.f / (1.f + exponential(-x)); }
+static inline vf sigmoid(vf x) { return reciprocal(1.f + exponential(-x)); }
+
+// x - x is zero but for infinity, where torch has NaN or infinity too: such a sample is computed again.
+static inline vf silu(vf x) { return x * sigmoid(x) + (x - x); }
 
 static inline vf hyperbolic_tangent(vf x) {
   const vf series = x * (1.f + x * x * (-1.f / 3 + x * x * (2.f / 15)));  // near zero, where `closed` loses digits
-  const vf closed = 1.f - 2.f / (exponential(2.f * x) + 1.f);
+  const vf closed = 1.f - 2.f * reciprocal(exponential(2.f * x) + 1.f);
   return choose((x < .05f) & (x > -.05f), series, closed);
 }
 
 // Abramowitz and Stegun 7.1.26: absolute error below 1.5e-7.
 static inline vf error_function(vf x) {
   const vf magnitude = choose(x < 0, -x, x);
-  const vf t = 1.f / (1.f + .3275911f * magnitude);
+  const vf t = reciprocal(1.f + .3275911f * magnitude);
   vf p = splat(1.061405429f);
   p = p * t - 1.453152027f;
   p = p * t + 1.421413741f;
@@ -132,26 +153,41 @@ static inline vf error_function(vf x) {
   return choose(x < 0, -y, y);
 }
 
-static inline vf hard_sigmoid(vf x) { return clip(x + 3.f, 0.f, 6.f) / 6.f; }
+static inline vf hard_sigmoid(vf x) { return clip(x + 3.f, 0.f, 6.f) * (1.f / 6); }
 
-static inline vf apply(const Activation& act, int channel, vf x) {
+// Calls run(f), where f is the activation of a vector of one channel. The kind is looked at once, not for every vector.
+template <class Run>
+static inline void with_activation(const Activation& act, int channel, const Run& run) {
   switch (act.kind) {
-    case Act::relu: return relu(x);
-    case Act::clip: return clip(x, act.a, act.b);
-    case Act::leaky: return choose(x < 0, x * act.a, x);
-    case Act::prelu: return choose(x < 0, x * act.slope[channel], x);
-    case Act::silu: return x * sigmoid(x);
-    case Act::sigmoid: return sigmoid(x);
-    case Act::tanh: return hyperbolic_tangent(x);
-    case Act::gelu: return .5f * x * (1.f + error_function(x * .70710678f));
-    case Act::gelu_tanh: return .5f * x * (1.f + hyperbolic_tangent(.79788456f * (x + .044715f * x * x * x)));
-    case Act::hardsigmoid: return hard_sigmoid(x);
-    case Act::hardswish: return x * hard_sigmoid(x);
-    case Act::elu: return choose(x < 0, act.a * (exponential(x) - 1.f), x);
+    case Act::relu: return run([](vf x) { return relu(x); });
+    case Act::clip: return run([&](vf x) { return clip(x, act.a, act.b); });
+    case Act::leaky: return run([&](vf x) { return choose(x < 0, x * act.a, x); });
+    case Act::prelu: return run([&](vf x) { return choose(x < 0, x * act.slope[channel], x); });
+    case Act::silu: return run([](vf x) { return silu(x); });
+    case Act::sigmoid: return run([](vf x) { return sigmoid(x); });
+    case Act::tanh: return run([](vf x) { return hyperbolic_tangent(x); });
+    case Act::gelu: return run([](vf x) { return .5f * x * (1.f + error_function(x * .70710678f)); });
+    case Act::gelu_tanh:
+      return run([](vf x) { return .5f * x * (1.f + hyperbolic_tangent(.79788456f * (x + .044715f * x * x * x))); });
+    case Act::hardsigmoid: return run([](vf x) { return hard_sigmoid(x); });
+    case Act::hardswish: return run([](vf x) { return x * hard_sigmoid(x); });
+    case Act::elu: return run([&](vf x) { return choose(x < 0, act.a * (exponential(x) - 1.f), x); });
     case Act::none:
     case Act::count: break;
   }
-  return x;
+  run([](vf x) { return x; });
+}
+
+// The bounds between which a convolution clips what it writes; only these activations are part of its last step.
+struct Bounds {
+  float low = -__builtin_inff(), high = __builtin_inff();
+};
+static inline Bounds bounds_of(const Activation& act) {
+  if (act.kind == Act::relu) return {0.f, __builtin_inff()};
+  return act.kind == Act::clip ? Bounds{act.a, act.b} : Bounds{};
+}
+static inline bool is_bounds(const Activation& act) {
+  return act.kind == Act::none || act.kind == Act::relu || act.kind == Act::clip;
 }
 
 }  // namespace SANP_NAMESPACE

@@ -8,7 +8,7 @@ namespace SANP_NAMESPACE {
 // What becomes of the pixels of one output channel.
 struct Finish {
   float bias, scale;
-  bool relu;
+  Bounds bounds;
 };
 
 // Writes one vector of pixels, but no more than `room` of them.
@@ -16,7 +16,7 @@ static inline void finish_row(const Finish& f, vf v, float* out, const float* re
   if (room <= 0) return;
   v = (v + f.bias) * f.scale;
   if (residual) v = v + load(residual);
-  if (f.relu) v = relu(v);
+  v = clip(v, f.bounds.low, f.bounds.high);
   if (room >= L)
     store(out, v);
   else
@@ -124,7 +124,7 @@ static void write_tiles(const Conv& c, const Window& t, const TileBand& band, co
   constexpr int M = Q::M;
   const int width = c.window.out_width;
   transform_output<Q>(sums, pixels, band.tiles);
-  const Finish finish{c.bias[out.channel[j]], out.scale[j], c.act.kind == Act::relu};
+  const Finish finish{c.bias[out.channel[j]], out.scale[j], bounds_of(c.act)};
   const int last = at_most((band.first + band.rows) * M, c.window.out_height) - 1;
   const float* residual = out.residual[j];
   for (int y = band.first * M; y <= last; y++)
@@ -168,7 +168,7 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
         write_tiles<Q>(c, t, band, out, j + i, sums + (long)i * Q::S * Q::S * tiles, pixels);
     };
     each_block(from, to, kMaxChannels[per_block], convolve, backwards);
-    activate_band(c, written, out, from, to);
+    activate_written(c.act, out.channel + from, out.plane + from, to - from, written.first_pixel, written.pixels);
   }
 }
 

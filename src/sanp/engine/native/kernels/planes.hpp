@@ -1,23 +1,9 @@
-// Kernels that take one plane at a time: activations, sums, products, pooling.
+// Kernels that take one plane at a time: sums, products, norms, pooling.
 #pragma once
+#include "activate.hpp"
 #include "expand.hpp"
 
 namespace SANP_NAMESPACE {
-
-// Writes f(i, n) to out[i] for whole vectors of i; n is how many lanes count, all but at the end.
-template <class Function>
-static inline void each(float* out, int count, Function f) {
-  int i = 0;
-  for (; i + L <= count; i += L) store(out + i, f(i, L));
-  if (i < count) store_first(out + i, f(i, count - i), count - i);
-}
-
-// A vector from p[i] on, of which `count` lanes count.
-static inline vf take(const float* p, int i, int count) { return count == L ? load(p + i) : load_first(p + i, count); }
-
-static void activate(const Activation& act, int channel, const float* in, float* out, int count) {
-  each(out, count, [&](int i, int n) { return apply(act, channel, take(in, i, n)); });
-}
 
 static void add(const float* a, const float* b, float* out, int count) {
   each(out, count, [&](int i, int n) { return take(a, i, n) + take(b, i, n); });
