@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from sanp.core.errors import SanpError
 from sanp.engine.library import NativeProgram, Unavailable, load
 from sanp.engine.lowering.activation import Activation
+from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Window
 from tests.tools.engine_cases import random_case, run_case, wrong_cases
@@ -82,6 +83,34 @@ def test_a_convolution_of_ones_counts_its_neighbours() -> None:
         (y,), _ = program.run([np.ones((1, 2, 4, 4), np.float32)], 1)
         edge, inner = [8, 12, 12, 8], [12, 18, 18, 12]
         np.testing.assert_allclose(y[0, 0], [edge, inner, inner, edge], rtol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_gated_expansion_and_the_depthwise_convolution_after_it(threads: int, follows: bool) -> None:
+    noise = np.random.default_rng(threads)
+    x = noise.standard_normal((2, 5, 64, 64)).astype(np.float32)
+    expand, bias = (noise.standard_normal(shape).astype(np.float32) for shape in ((72, 5, 1, 1), (72,)))
+    taps, shift = (noise.standard_normal(shape).astype(np.float32) for shape in ((72, 1, 3, 3), (72,)))
+    saliency = np.where(noise.random(72) < 0.6, 1, -1).astype(np.float32)
+    nothing = np.zeros((0,), np.float32)
+    weights = GateWeights(
+        w1=nothing.reshape(0, 5), b1=nothing, w2=nothing.reshape(72, 0), b2=saliency, threshold=0 * saliency
+    )
+    writer = ProgramWriter()
+    given = writer.input(5, 64, 64)
+    relu6 = Activation("clip", 0.0, 6.0)
+    wide = writer.conv(given, expand, bias, Window(kernel=(1, 1)), act=relu6, gate=writer.gate(given, weights))
+    window = Window(kernel=(3, 3), stride=(2, 2), padding=(1, 1))
+    made = writer.conv(wide, taps, shift, window, groups=72, act=relu6, follows=follows)
+    writer.output(made)
+    (found,), _ = writer.build().run([x], threads)
+    tensors = [torch.from_numpy(array).double() for array in (x, expand, bias, taps, shift, saliency.clip(0))]
+    images, expand_, bias_, taps_, shift_, open_ = tensors
+    between = (F.conv2d(images, expand_, bias_) * open_[:, None, None]).clamp(0, 6)
+    expected = F.conv2d(between, taps_, shift_, stride=2, padding=1, groups=72).clamp(0, 6)
+    expected = expected * open_[:, None, None] if follows else expected
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-4)
 
 
 def test_samples_with_nan_or_infinity_are_told_apart() -> None:

@@ -41,6 +41,12 @@ struct Weights {
   long row;
 };
 
+// Neighbouring floats.
+struct Stretch {
+  const float* data;
+  long floats;
+};
+
 struct Conv {
   Window window;
   int in_channels, out_channels, groups;
@@ -50,6 +56,8 @@ struct Conv {
   // The others: [out][sum][in][taps of the sum], `step` floats for each frequency.
   Weights weights[(int)Algorithm::count];
   long step;
+  const Stretch* ahead;  // weights of the operators that follow, which are fetched while this one computes
+  int stretches;
   const Weights& of(Algorithm a) const { return weights[(int)a]; }
 };
 

@@ -151,6 +151,7 @@ void settle_weights(Program& p) {
       if (at >= 0) p.weights[at] = Floats();
     std::fill(std::begin(c->weights), std::end(c->weights), -1);
   }
+  plan_ahead(p);
 }
 
 const float* place_linear_weights(Program& p, int out, int in, const float* weight) {

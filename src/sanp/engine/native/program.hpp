@@ -86,6 +86,7 @@ struct Program {
   std::vector<int> inputs, outputs;        // values, by slot
   std::vector<int> gate_channels;          // output channels of each gate
   std::vector<Floats> weights;
+  std::vector<std::vector<Stretch>> ahead;  // [operator]: weights that are fetched while it computes
   long arena = 0;                          // floats of one sample
   long scratch = 0;                        // floats that one thread works in
   int chunk = 1;                           // samples that go through an operator together
@@ -105,6 +106,8 @@ const float* keep(Program&, const float* data, long count);
 void place_conv_weights(Program&, ConvOp&, const float* weight, const float* bias);
 // Puts the weights of the chosen algorithms side by side, in the order of their use, and frees all others.
 void settle_weights(Program&);
+// Decides which weights every convolution fetches for the operators after it; their places must not change any more.
+void plan_ahead(Program&);
 const float* place_linear_weights(Program&, int out, int in, const float* weight);
 
 // Decides where every value of one sample lies; values that are not in use at the same time share memory.

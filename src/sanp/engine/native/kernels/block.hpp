@@ -36,6 +36,7 @@ struct Block {
   const float* const* residual;
   Bounds bounds;
   const float* const* next;  // rows of weights that the next block will read, or null
+  const float* ahead;        // a line to fetch for every channel, or null
 };
 
 // Writes the sums of a block, with scale, residual and bounds if it has a bias.
@@ -83,6 +84,7 @@ static void run_block(const Block& b) {
 #pragma GCC unroll 32
       for (int t = 0; t < T; t++) __builtin_prefetch(w[t] + next, 0, 3);
     }
+    if (K == 1 && b.ahead) __builtin_prefetch(b.ahead + (long)a * 16, 0, 2);
     if (K == 1 && b.next) {  // one line of each row for every few channels
 #pragma GCC unroll 4
       for (int t = 0; t < T; t += kRowsInTurn) __builtin_prefetch(b.next[t + a % kRowsInTurn] + column, 0, 3);

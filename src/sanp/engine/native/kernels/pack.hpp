@@ -70,8 +70,8 @@ struct Pack {
   }
 
   static inline type clip(type x, Bounds b) {
-#if defined(__AVX512VL__)
-    if constexpr (N == 16) return _mm512_min_ps(splat(b.high), _mm512_max_ps(splat(b.low), x));
+    if constexpr (N == L) return SANP_NAMESPACE::clip(x, b.low, b.high);
+#if defined(__AVX2__)
     if constexpr (N == 8) return _mm256_min_ps(splat(b.high), _mm256_max_ps(splat(b.low), x));
 #endif
     x = x < b.low ? splat(b.low) : x;

@@ -82,7 +82,8 @@ static inline float sum_lanes(vf v) {
 static inline vf relu(vf x) { return choose(x < 0, vf{}, x); }
 #if defined(__AVX512F__) && SANP_LANES == 16
 static inline vf clip(vf x, float low, float high) {
-  return _mm512_min_ps(splat(high), _mm512_max_ps(splat(low), x));
+  constexpr __mmask16 all = 0xffff;  // GCC warns of the forms without a mask
+  return _mm512_mask_min_ps(x, all, splat(high), _mm512_mask_max_ps(x, all, splat(low), x));
 }
 #elif defined(__AVX2__) && SANP_LANES == 8
 static inline vf clip(vf x, float low, float high) {
@@ -98,7 +99,7 @@ static inline vf clip(vf x, float low, float high) {
 // 1 / x to the last place or so, for numbers that are neither tiny nor huge.
 #if defined(__AVX512F__) && SANP_LANES == 16
 static inline vf reciprocal(vf x) {  // one step of Newton's from an estimate of fourteen bits: a division is slower
-  const vf estimate = _mm512_rcp14_ps(x);
+  const vf estimate = _mm512_maskz_rcp14_ps((__mmask16)0xffff, x);
   return estimate * (2.f - x * estimate);
 }
 #else
