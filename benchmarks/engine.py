@@ -87,8 +87,8 @@ def network(name: str) -> tuple[nn.Module, Tensor]:
     shape = zoo.SHAPE if large else (3, 32, 32)
     net.train()
     with torch.no_grad():
-        for step in range(3):
-            net(random_images(shape, 16, seed=step))
+        for step in range(2 if name in zoo.NAMES else 3):
+            net(random_images(shape, 4 if name in zoo.NAMES else 16, seed=step))
     return net.eval(), random_images(shape, 8 if name in zoo.NAMES else 32 if large else 128, seed=5)
 
 

@@ -52,7 +52,11 @@ class Profile:
         width = max((len(operator.row.layer) for operator in self), default=0)
         lines = [f"{self.ms:.3f} ms for {self.images} image{'s' * (self.images > 1)}; GMAC/s count every channel"]
         for operator in self:
-            speed = f"{self.images * operator.flops / operator.ms / 1e6:8.1f} GMAC/s" if operator.flops and operator.ms else ""
+            speed = (
+                f"{self.images * operator.flops / operator.ms / 1e6:8.1f} GMAC/s"
+                if operator.flops and operator.ms
+                else ""
+            )
             row = operator.row
             lines.append(
                 f"{row.layer:<{width}}  {row.how:<18}  {row.detail:<30}  {operator.ms:8.4f} ms  {speed}".rstrip()
