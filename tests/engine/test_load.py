@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 from tests.tools.engine_load import Load, networks, run
 
@@ -14,12 +13,12 @@ def test_threads_get_right_answers_while_budgets_are_turned() -> None:
     load = run(1.0, 4)
     assert load.wrong == []
     assert load.calls >= 4
+    assert load.range_turns >= 1
 
 
 def test_a_wrong_answer_ends_the_load() -> None:
     load = Load(networks()[:1])
     served = load.served[0]
-    load.served[0] = replace(served, answers={place: y + 1e-6 for place, y in served.answers.items()})
+    load.served = [replace(served, answers={place: [y[0] + 1e-6] for place, y in served.answers.items()})]
     load.call(0)
     assert load.wrong[0].startswith("another answer to")
-    assert not torch.equal(load.served[0].answers[0, 1], served.answers[0, 1])

@@ -2,7 +2,8 @@
 
 ``python -m tests.tools.engine_load 600 8``: so many seconds, so many threads that call. One more thread sets another
 budget of each network, compiles it again, compares it with torch, and puts it in the place of the one that is called.
-An answer must be, to the bit, the one that the same compiled network gave alone.
+Another turns the budget of a compiled network that has a range of them. An answer must be, to the bit, the one that the
+same compiled network gave alone, with the range at one of its budgets.
 """
 
 import random
@@ -21,10 +22,13 @@ from sanp.core.errors import SlowWarning
 from sanp.engine.agreement import disagreement
 from sanp.engine.compiled import Engine
 from sanp.gating.network import GatedNetwork
+from tests.engine import test_turning
 from tests.engine.networks import Inverted, Residual, gated_network, trained_like
 
 IMAGES, SIZES = 12, (1, 1, 2, 5)
 """images of a network, and the sizes of the batches that are called"""
+PLACES = [(first, size) for size in sorted(set(SIZES)) for first in range(IMAGES - size + 1)]
+"""first image and size of every such batch"""
 BUDGETS = ("75%", "40%", "60%", "50%", "70%", "55%")
 
 
@@ -47,8 +51,8 @@ class Served:
 
     fast: Engine
     images: Tensor
-    answers: dict[tuple[int, int], Tensor]
-    """by first image and size of the batch"""
+    answers: dict[tuple[int, int], list[Tensor]]
+    """by first image and size of the batch; of a network with a range of budgets, one for each budget"""
 
 
 def serve(gated: GatedNetwork, images: Tensor) -> Served:
@@ -57,8 +61,24 @@ def serve(gated: GatedNetwork, images: Tensor) -> Served:
     wrong = disagreement(fast, gated, images)
     if wrong is not None:
         raise AssertionError(wrong)
-    places = [(first, size) for size in set(SIZES) for first in range(IMAGES - size + 1)]
-    return Served(fast, images, {(first, size): fast(images[first : first + size]) for first, size in places})
+    return Served(fast, images, {place: [fast(_batch(images, place))] for place in PLACES})
+
+
+def serve_range() -> Served:
+    """Compiles a network with a range of budgets; an error if it is not what torch gives at each of them."""
+    gated, images = test_turning.dialled(), test_turning.IMAGES
+    fast = sanp.compile(gated, images[:1], tune=False, threads=2)
+    answers: dict[tuple[int, int], list[Tensor]] = {place: [] for place in PLACES}
+    for budget in test_turning.BUDGETS:
+        fast.set_budget(budget)
+        torch.testing.assert_close(fast(images), test_turning.expected(gated, budget), rtol=1e-4, atol=1e-5)
+        for place, found in answers.items():
+            found.append(fast(_batch(images, place)))
+    return Served(fast, images, answers)
+
+
+def _batch(images: Tensor, place: tuple[int, int]) -> Tensor:
+    return images[place[0] : place[0] + place[1]]
 
 
 class Load:
@@ -68,8 +88,9 @@ class Load:
         self.networks = networks
         self.images = [_images(number) for number in range(len(networks))]
         self.served = [serve(gated, images) for gated, images in zip(networks, self.images, strict=True)]
+        self.served.append(serve_range())
         self.over = threading.Event()
-        self.calls, self.turns = 0, 0
+        self.calls, self.turns, self.range_turns = 0, 0, 0
         self.wrong: list[str] = []
         self._lock = threading.Lock()
 
@@ -79,15 +100,15 @@ class Load:
         while not self.over.is_set():
             served = dice.choice(self.served)
             size = dice.choice(SIZES)
-            first = dice.randrange(IMAGES - size + 1)
+            place = dice.randrange(IMAGES - size + 1), size
             try:
-                given = self._answer(served, served.images[first : first + size], dice)
+                given = self._answer(served, _batch(served.images, place), dice)
             except Exception as error:  # whatever it is, it is not an answer
                 self._stop(f"{type(error).__name__}: {error}")
                 return
             done += 1
-            if not torch.equal(given, served.answers[first, size]):
-                self._stop(f"another answer to {size} images from {first} on, by thread {seed}")
+            if not any(torch.equal(given, answer) for answer in served.answers[place]):
+                self._stop(f"another answer to {size} images from {place[0]} on, by thread {seed}")
         with self._lock:
             self.calls += done
 
@@ -118,6 +139,13 @@ class Load:
                 return
             self.turns += 1
 
+    def turn_range(self) -> None:
+        """Sets budgets of the compiled network that has a range of them, until the end."""
+        dice, fast = random.Random(0), self.served[-1].fast
+        while not self.over.wait(0.001):
+            fast.set_budget(dice.choice(test_turning.BUDGETS))
+            self.range_turns += 1
+
     def _stop(self, why: str) -> None:
         self.wrong.append(why)
         self.over.set()
@@ -138,7 +166,7 @@ def run(seconds: float, threads: int) -> Load:
     """Calls and turns for so many seconds; what came of it."""
     load = Load(networks())
     work = [threading.Thread(target=load.call, args=(seed,)) for seed in range(threads)]
-    work.append(threading.Thread(target=load.turn))
+    work += [threading.Thread(target=load.turn), threading.Thread(target=load.turn_range)]
     for thread in work:
         thread.start()
     load.over.wait(seconds)
@@ -156,8 +184,8 @@ def main(seconds: float, threads: int) -> None:
     if load.wrong:
         sys.exit("; ".join(islice(load.wrong, 3)))
     print(  # noqa: T201
-        f"{load.calls} calls by {threads} threads and {load.turns} turned budgets in {time.monotonic() - start:.0f} s: "
-        "every answer right"
+        f"{load.calls} calls by {threads} threads in {time.monotonic() - start:.0f} s, {load.turns} budgets turned by "
+        f"compiling, {load.range_turns} in the compiled network: every answer right"
     )
 
 
