@@ -179,6 +179,12 @@ static inline void with_activation(const Activation& act, int channel, const Run
   run([](vf x) { return x; });
 }
 
+// The activation of a single vector.
+static inline vf apply(const Activation& act, int channel, vf x) {
+  with_activation(act, channel, [&](auto f) { x = f(x); });
+  return x;
+}
+
 // The bounds between which a convolution clips what it writes; only these activations are part of its last step.
 struct Bounds {
   float low = -__builtin_inff(), high = __builtin_inff();
