@@ -251,6 +251,8 @@ def _fill(net: nn.Module, tensors: Mapping[str, Tensor], path: Any) -> None:
 def _trained(gated: GatedNetwork, gates: dict[str, Any]) -> TrainedBudgets | None:
     """What a network was trained for; files of older versions only have its budget."""
     if "trained" not in gates:
+        if gated.dial is not None:
+            return TrainedBudgets(gated.dial.low, gated.dial.high)
         kept = None if gated.budget is None or gated.budget.unit == "ms" else gated.kept_for(gated.budget)
         return None if kept is None else TrainedBudgets(kept, kept)
     found = gates["trained"]
@@ -265,8 +267,8 @@ def _set_thresholds(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> No
                 raise ValueError(f"the threshold of {name} is {shown(gates['thresholds'][name])}")
             layer.spm.threshold.copy_(threshold)
         gated.budget = None if gates["budget"] is None else parse_budget(Amount(**gates["budget"]))
-        gated.trained = _trained(gated, gates)
         gated.dial = None if gates.get("dial") is None else read_dial(gates["dial"])
+        gated.trained = _trained(gated, gates)
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise SanpError(
             f"{path}: the header's thresholds or budget are damaged ({type(error).__name__}: {error})"

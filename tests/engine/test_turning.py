@@ -51,6 +51,7 @@ def test_one_call_or_one_sample_may_have_a_budget_of_its_own() -> None:
     fast.set_budget("60%")
     torch.testing.assert_close(fast(IMAGES, budget="30%"), expected(gated, "30%"), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(fast(IMAGES), expected(gated, "60%"), rtol=1e-4, atol=1e-5)
+    assert torch.equal(fast(IMAGES, budget=None), fast(IMAGES))
     each = [BUDGETS[row % 3] for row in range(24)]
     wanted = torch.stack([expected(gated, budget)[row] for row, budget in enumerate(each)])
     torch.testing.assert_close(fast(IMAGES, budget=each), wanted, rtol=1e-4, atol=1e-5)
@@ -136,3 +137,16 @@ def test_a_forward_that_takes_a_budget_of_its_own_is_left_alone() -> None:
     fast = sanp.compile(Own().eval(), {"x": IMAGES[:1], "budget": 2.0}, tune=False)
     assert isinstance(fast(x=IMAGES, budget=2.0), torch.Tensor)
     assert np.isfinite(fast(x=IMAGES, budget=2.0).numpy()).all()
+
+
+def test_what_the_engine_says_it_decided_is_of_the_set_budget() -> None:
+    gated = dialled()
+    fast = sanp.compile(gated, IMAGES[:1], tune=False)
+    for budget in BUDGETS:
+        fast.set_budget(budget)
+        gated.set_budget(budget)
+        found = fast.run_recorded(IMAGES)
+        assert found is not None
+        with torch.no_grad(), sanp.record(gated) as gates:
+            gated(IMAGES)
+        assert all(torch.equal(decision, gates[name].decision) for name, decision in found[1].items())

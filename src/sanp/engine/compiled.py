@@ -70,7 +70,7 @@ class Engine:
         if self._turning.possible and "budget" in kwargs:
             budget = kwargs.pop("budget")
             samples = [len(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor | np.ndarray)]
-            lift = self._turning.lifts(budget, samples[0] if samples else 0)
+            lift = lift if budget is None else self._turning.lifts(budget, samples[0] if samples else 0)
         if self.only is not None and len(args) == 1 and not kwargs and isinstance(lift, float):
             result = self._at_once(self.only, args[0], lift)
             if result is not None:
@@ -158,7 +158,7 @@ class Engine:
         batch = len(next(iter(values.values())))
         with torch.no_grad():
             for step in self._steps:
-                step.run(values, batch, forced)
+                step.run(values, batch, forced, self._lift)
         return [values[value] for value in self._outputs], forced.scores
 
     def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Tensor | None, lift: Lift) -> Any:

@@ -67,9 +67,9 @@ class NativeStep:
             raise SanpError(f"a native stretch is given {[len(x) for x in given]} rows for {batch} samples")
         made = [torch.empty(batch, *shape) for shape in self.shapes]
         addresses = ([x.data_ptr() for x in given], [y.data_ptr() for y in made])
+        single, each = (lift, None) if isinstance(lift, float) else (0.0, np.ascontiguousarray(lift, np.float32))
+        lifts = None if each is None else each.ctypes.data
         if forced is None or not self.gates:
-            single, each = (lift, None) if isinstance(lift, float) else (0.0, np.ascontiguousarray(lift, np.float32))
-            lifts = None if each is None else each.ctypes.data
             finite = self.program.run_at(*addresses, batch, self.threads, lift=single, lifts=lifts)
         else:
             scores = torch.empty(batch, sum(gate.channels for gate in self.gates))
@@ -79,7 +79,15 @@ class NativeStep:
                     torch.cat([forced.decisions[gate.layer] for gate in self.gates], 1).to(torch.uint8).contiguous()
                 )
             address = None if opened is None else opened.data_ptr()
-            finite = self.program.run_at(*addresses, batch, self.threads, forced=address, scores=scores.data_ptr())
+            finite = self.program.run_at(
+                *addresses,
+                batch,
+                self.threads,
+                forced=address,
+                scores=scores.data_ptr(),
+                lift=single,
+                lifts=lifts,
+            )
             parts = scores.split([gate.channels for gate in self.gates], 1)
             forced.scores |= {gate.layer: part[:, : gate.groups] for gate, part in zip(self.gates, parts, strict=True)}
         values.update(zip(self.outputs, made, strict=True))

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from sanp.core.errors import SanpError
 from sanp.engine.steps import NativeStep, TorchStep
+from sanp.gating.amount import parse_budget
 from sanp.gating.dial import Dial, set_thresholds
 from sanp.gating.network import GatedNetwork
 
@@ -32,6 +33,8 @@ class Turning:
         self._why_not = _why_not(reference, self._dial, steps)
         self._level = 0.0 if self._why_not else next(iter(reference.layers.values())).spm.level  # type: ignore[operator]
         self._lock = threading.Lock()
+        # counted once, since counting takes longer than all else of a lift
+        self._dense_flops = reference.dense_flops if isinstance(reference, GatedNetwork) else 0
 
     @property
     def possible(self) -> bool:
@@ -43,7 +46,7 @@ class Turning:
         if self._dial is None or self._why_not:
             raise SanpError(f"the budget of this compiled network cannot be set: {self._why_not}")
         assert isinstance(self._reference, GatedNetwork)
-        kept = self._reference.kept_for(budget)
+        kept = parse_budget(budget).kept_of(self._dense_flops, self._reference.latency)
         self._dial.check(kept)
         return self._dial.threshold(kept) - self._level
 
