@@ -59,7 +59,7 @@ def ship(folder: Path, name: str, *, results: Path, into: Path = WEIGHTS) -> Rep
 
 def line_of(report: dict[str, Any], results: Path, folder: Path) -> dict[str, Any]:
     """The results line that this report gave."""
-    for file in ("dense", *TABLES):
+    for file in ("dense", "dial", *TABLES):
         for line in read(results / f"{file}.jsonl"):
             if all(line.get(key) == report[key] for key in ("error", "flops", "paper_flops", "dense_flops")):
                 return line

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from scripts.dial import table as dial_table
 from torch import Tensor, nn
 
 import sanp
@@ -71,3 +72,20 @@ def test_every_file_that_the_readme_names_is_there() -> None:
     assert missing == []
     for link in re.findall(r"\]\(([\w./-]+)\)", README):
         assert (ROOT / link).exists(), link
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/dial.md"])
+def test_the_table_of_the_dial_is_what_its_results_say(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    line = list(read(ROOT / "results" / "dial.jsonl"))[-1]
+    assert filled(text, "dial", dial_table(line)) == text
+
+
+def test_the_shipped_dial_takes_every_budget_of_its_range() -> None:
+    network = sanp.pretrained("m_cifarnet-cifar10-dial")
+    assert isinstance(network, sanp.GatedNetwork) and network.dial is not None
+    levels = []
+    for share in (0.2, 0.41, 0.6):
+        assert network.set_budget(share) == pytest.approx(share, abs=0.005)
+        levels.append(next(iter(network.layers.values())).spm.level)
+    assert levels == sorted(levels, reverse=True) and levels[-1] >= 0
