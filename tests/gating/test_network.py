@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 import sanp
-from sanp.cli.inspect import inspect_network
 from tests.networks.parts import IMAGE, Net, block, conv
 
 
@@ -60,33 +59,6 @@ def test_a_budget_must_be_possible() -> None:
         gated.kept_for("1%")
     with pytest.raises(sanp.SanpError, match="nothing to prune"):
         gated.kept_for("1M")
-
-
-def test_inspect_prints_the_table_of_a_factory() -> None:
-    table = inspect_network("tests.gating.test_network:inverted", "1,3,8,8", skip=["project"])
-    assert "project      6 > 3      1.344k  dense: named in skip  expand.0" in table
-    assert "SPMs add" in table
-
-
-@pytest.mark.parametrize(
-    "target, shape, message",
-    [
-        ("tests.gating.test_network", "1,3,8,8", "module:factory"),
-        ("tests.no_such_file:inverted", "1,3,8,8", "cannot be imported"),
-        ("tests.gating.test_network:inwerted", "1,3,8,8", "did you mean inverted"),
-        ("tests.gating.test_network:IMAGE", "1,3,8,8", "is a Tensor"),
-        ("tests.gating.test_network:inverted", "1,3,x,8", "sizes with commas"),
-        ("tests.gating.test_network:inverted", "1,0,8,8", "sizes with commas"),
-        ("tests.gating.test_network:block", "1,3,8,8", "without arguments"),
-    ],
-)
-def test_inspect_says_what_is_wrong(target: str, shape: str, message: str) -> None:
-    with pytest.raises(sanp.SanpError, match=message):
-        inspect_network(target, shape)
-
-
-def test_several_inputs_are_separated_by_semicolons() -> None:
-    assert "b.0" in inspect_network("tests.gating.test_network:two_inputs", "1,3,8,8;1,1,8,8")
 
 
 def two_inputs() -> nn.Module:

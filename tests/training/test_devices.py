@@ -34,7 +34,7 @@ def carried_out(loader: Batches, device: str) -> tuple[sanp.GatedNetwork, list[f
     gated = sanp.gate(net, loader[0][0][:1])  # images of the CPU are moved
     history = sanp.fit(gated, loader, "60%", epochs=1, config=QUICK, progress=False)
     report = sanp.evaluate(gated, loader[:1])
-    reached = gated.set_budget("50%", [loader[0][0]])
+    reached = gated.set_budget("50%", [loader[0][0]], force=True)
     return gated, [trained[0].loss, *(epoch.loss for epoch in history), report.accuracy, report.kept, reached]
 
 
