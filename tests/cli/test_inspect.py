@@ -29,7 +29,7 @@ def test_several_inputs_are_separated_by_semicolons(run: Run) -> None:
         (f"{NETWORKS}:IMAGE", "1,3,8,8", "is a Tensor"),
         (f"{NETWORKS}:inverted", "1,3,x,8", "sizes with commas"),
         (f"{NETWORKS}:inverted", "1,0,8,8", "sizes with commas"),
-        (f"{NETWORKS}:block", "1,3,8,8", "without arguments"),
+        (f"{NETWORKS}:block", "1,3,8,8", "takes num_classes or nothing"),
     ],
 )
 def test_inspect_says_what_is_wrong(run: Run, target: str, shape: str, message: str) -> None:
