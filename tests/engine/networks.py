@@ -148,13 +148,18 @@ def trained_like(network: nn.Module, shape: tuple[int, ...], seed: int = 0) -> n
     return network.eval()
 
 
-def gated_network(net: nn.Module, x: Tensor, *, seed: int = 0, config: SPMConfig | None = None) -> GatedNetwork:
-    """A gated copy whose gates depend on the image and close about half of the channels."""
+def gated_network(
+    net: nn.Module, x: Tensor, *, seed: int = 0, spread: float = 1.0, config: SPMConfig | None = None
+) -> GatedNetwork:
+    """A gated copy whose gates depend on the image and close about half of the channels.
+
+    ``spread`` is the standard deviation of the weights that make the saliencies.
+    """
     gated = sanp.gate(net, x, spm=config)
     generator = torch.Generator().manual_seed(seed)
     for layer in gated.layers.values():
         saliency = layer.spm.saliency
-        saliency.w2.weight.data.normal_(0, 1, generator=generator)
+        saliency.w2.weight.data.normal_(0, spread, generator=generator)
         if saliency.w2.bias is not None:
             saliency.w2.bias.data.normal_(0, 0.5, generator=generator)
         if isinstance(saliency.standardize, nn.Module) and hasattr(saliency.standardize, "mean"):

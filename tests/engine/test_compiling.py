@@ -25,7 +25,8 @@ def test_every_backbone_gated_gives_the_same_outputs(name: str, threads: int) ->
     torch.manual_seed(0)
     net = trained_like(sanp.backbones.BACKBONES[name](num_classes=10), (3, 32, 32))
     x = torch.randn(3, 3, 32, 32)
-    gated = gated_network(net, x)
+    # Saliencies of a wide spread multiply through fifty layers until rounding decides everything, in torch too.
+    gated = gated_network(net, x, spread=0.3 if name in ("resnet50", "mobilenet_v2") else 1.0)
     fast = compile(gated, x, threads=threads)
     assert fast.plan.native
     assert_same(fast, gated, x)

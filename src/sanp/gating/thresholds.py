@@ -86,7 +86,8 @@ def calibrate_thresholds(
         for spm in spms:
             spm.saliency.wake(generator)
         same = any(spm.binarize.same_in_all_layers for spm in spms)
-        bounds = (-math.inf, math.inf) if same else _saliencies_between(network, batches[0])
+        bounded = all(spm.binarize.level_is_saliency for spm in spms)
+        bounds = _saliencies_between(network, batches[0]) if bounded else (-math.inf, math.inf)
         tried = _tried_levels(kept_at, kept, spms[0].level, steps, bounds)
         near = nearest(tried, kept)
         if abs(tried[near] - kept) > FAR and not same:

@@ -92,6 +92,8 @@ class Binarizer(nn.Module, ABC):
     """share of the samples for which the forward in training uses soft gates"""
     same_in_all_layers: bool = False
     """a level opens the same share of channels in every layer, so calibration must set the same level everywhere"""
+    level_is_saliency: bool = True
+    """saliencies are compared with the level, so that beyond the lowest and the highest of them it changes nothing"""
 
     @abstractmethod
     def decide(self, score: Tensor) -> Tensor:
@@ -202,6 +204,7 @@ class TopK(Binarizer):
     """
 
     same_in_all_layers = True
+    level_is_saliency = False
     kept: Tensor
 
     def __init__(self, channels: int, *, density: float = 1.0, round_up: bool = False) -> None:

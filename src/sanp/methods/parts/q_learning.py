@@ -52,7 +52,9 @@ def first_channels(channels: int, widths: tuple[float, ...]) -> Tensor:
 
 
 class BestWidth(Binarizer):
-    """Chooses the width of highest score, instead of a decision for each channel."""
+    """Chooses the width of highest score, instead of a decision for each channel. The level is a price."""
+
+    level_is_saliency = False
 
     def decide(self, score: Tensor) -> Tensor:
         """(N, widths): 1 for the chosen width of each sample, 0 for the others."""
