@@ -5,8 +5,9 @@ import importlib
 import torch
 from torch import Tensor, nn
 
+from sanp.gating.accounting import mean_kept
 from sanp.gating.network import GatedNetwork
-from sanp.spm.recording import record
+from sanp.spm.recording import decisions_of, record
 
 PYTORCHCV = {
     "mobilenet_v2": ("MobileNetV2", "mobilenetv2", "mobilenetv2_w1"),
@@ -73,8 +74,8 @@ def close_gates(gated: GatedNetwork, images: Tensor, kept: float) -> None:
         for _ in range(8 if kept < 1 else 1):
             with record(gated) as gates:
                 gated(images[:FEW])
-            cost = gated.cost.per_sample({name: gate.decision for name, gate in gates.items()}).mean()
-            low, high = (closed, high) if cost / gated.cost.dense_flops > kept else (low, closed)
+            left = mean_kept(gated.cost, decisions_of(gates))
+            low, high = (closed, high) if left > kept else (low, closed)
             closed = (low + high) / 2
         for hook in hooks:
             hook.remove()
