@@ -20,7 +20,7 @@ import zoo
 from torch import Tensor, nn
 
 import sanp
-from sanp.backbones.resnet18 import BLOCKS_PER_STAGE, WIDTHS, BasicBlock
+from sanp.backbones.resnet18 import BLOCKS_PER_STAGE, STAGE_WIDTHS, BasicBlock
 from sanp.engine import compile, profile
 from sanp.engine.bench.bench import Bench, BenchConfig, Prune, bench, durations, meet_budget, random_images
 from sanp.engine.bench.runtimes import Call, dense_calls
@@ -64,8 +64,8 @@ class ImageNetResNet18(nn.Module):
         self.stem = nn.Sequential(
             nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
         )
-        blocks, channels = [], WIDTHS[0]
-        for stage, width in enumerate(WIDTHS):
+        blocks, channels = [], STAGE_WIDTHS[0]
+        for stage, width in enumerate(STAGE_WIDTHS):
             for index in range(BLOCKS_PER_STAGE):
                 blocks.append(BasicBlock(channels, width, stride=2 if stage > 0 and index == 0 else 1))
                 channels = width

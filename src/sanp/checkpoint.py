@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sanp.core.checks import check_network, checked_path
+from sanp.core.checks import check_is_network, checked_path
 from sanp.core.errors import SanpError, shown
 from sanp.core.files import check_tensor_file, write_atomically
 from sanp.core.forward_size import check_forward, check_numbers
@@ -41,7 +41,7 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
 
     ``dtype`` is the number format of kernels and matrices in the file; ``torch.float16`` halves its size.
     """
-    check_network(network)
+    check_is_network(network)
     network = unwrapped(network)
     path = checked_path(path)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
@@ -77,7 +77,7 @@ def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None
     only if the network was pruned with an example that held more than tensors. Returns a :class:`GatedNetwork` or
     another form of pruned network if the file holds one, else a plain network.
     """
-    check_network(net)
+    check_is_network(net)
     header, tensors = read(checked_path(path))
     network = _loaded(path, net, header, tensors, example_input)
     keep_ranges(network, header.int8_ranges)

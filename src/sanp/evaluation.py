@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sanp.core.batch_checks import describe, explained, pair, why_not_labels
-from sanp.core.checks import check_many, check_network
+from sanp.core.batch_checks import bad_batch_explained, described, input_and_target, why_not_labels
+from sanp.core.checks import check_is_network, check_many
 from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating, unwrapped
 from sanp.core.outputs import logits_of
@@ -135,20 +135,20 @@ def evaluate(
     batches of images and labels. ``precision`` is fp32, bf16 or auto. ``progress`` shows in a terminal how far it is,
     if it takes over a second.
     """
-    check_network(network)
+    check_is_network(network)
     check_many("loader", loader, "batches of images and labels")
     bare = unwrapped(network)
     tally: _Tally | None = None
     with evaluating(network), torch.no_grad():
         format = Format(network, precision, exact=True)
         for batch in counted(loader, "evaluating") if progress else loader:
-            x, y = pair(batch)
+            x, y = input_and_target(batch)
             if not isinstance(y, Tensor):
-                raise SanpError(f"the loader gave {describe(y)} as labels: give a tensor, one class number an image")
+                raise SanpError(f"the loader gave {described(y)} as labels: give a tensor, one class number an image")
             x, y = format.place(x), y.to(format.device)
             if tally is None:
                 tally = _Tally(_accounting(bare, x[:1]))
-            with explained(network, x, y), record(network) as gates, format.autocast():
+            with bad_batch_explained(network, x, y), record(network) as gates, format.autocast():
                 output = network(x)
             decisions = {name: gate.decision for name, gate in gates.items()}
             tally.add(logits_of(output), y, decisions, images=len(x))
@@ -190,13 +190,13 @@ class _Tally:
         """Adds one batch: logits, labels ``y``, the decisions of the gates, and the number of images."""
         if not isinstance(logits, Tensor) or logits.dim() < 2:
             raise SanpError(
-                f"the network gives {describe(logits)}: evaluate measures classifiers, which give (N, classes)"
+                f"the network gives {described(logits)}: evaluate measures classifiers, which give (N, classes)"
             )
         if logits.dim() > 2 and y.shape == (*logits.shape[:1], *logits.shape[2:]):
             logits, y = logits.movedim(1, -1).flatten(0, -2), y.flatten()  # a class for each pixel
         elif logits.dim() > 2:
             raise SanpError(
-                f"the network gives {describe(logits)} for targets {describe(y)}: a map of (N, classes, ...) wants "
+                f"the network gives {described(logits)} for targets {described(y)}: a map of (N, classes, ...) wants "
                 "a class for each of its places, (N, ...)"
             )
         count, classes = logits.shape

@@ -1,6 +1,6 @@
 import pytest
 
-from sanp.core.bisection import bisect, find_level, nearest
+from sanp.core.bisection import bisect, find_level, nearest_tried
 
 
 def test_a_falling_line_is_met_where_it_has_the_value() -> None:
@@ -11,7 +11,7 @@ def test_a_falling_line_is_met_where_it_has_the_value() -> None:
 def test_interpolation_meets_a_line_at_its_first_try() -> None:
     tried = {0.0: 1.0, 1.0: 0.0}
     bisect(lambda level: 1 - level, 0.3, tried, 0.0, 1.0, steps=20, close=1e-9, interpolate=True)
-    assert len(tried) == 3 and nearest(tried, 0.3) == pytest.approx(0.7)
+    assert len(tried) == 3 and nearest_tried(tried, 0.3) == pytest.approx(0.7)
 
 
 def test_steps_and_neighbouring_ends_end_the_search() -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from sanp.core import distributed
-from sanp.core.batch_slice import BatchSlice, draw, using_slice
+from sanp.core.batch_slice import BatchSlice, draw_for_batch, using_slice
 from sanp.experiments.metrics import read_metrics
 from sanp.experiments.run_folder import read_report
 from sanp.training.parallel.sync_batch import SharedBatch, batch_norm
@@ -122,8 +122,8 @@ def test_a_batch_slice_draws_what_the_whole_batch_draws_there(monkeypatch: pytes
             F.dropout(part, 0.5),
             torch.nn.Dropout2d(0.5, inplace=True)(part.clone()),
             F.alpha_dropout(part, 0.5, training=True),
-            draw(torch.randn, (len(part), 5)),
-            draw(torch.randn, (2 * len(part), 5)),  # two entries for each sample
+            draw_for_batch(torch.randn, (len(part), 5)),
+            draw_for_batch(torch.randn, (2 * len(part), 5)),  # two entries for each sample
         )
 
     whole = drawn(x)

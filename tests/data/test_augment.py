@@ -4,12 +4,12 @@ from torch.nn.functional import pad
 
 from sanp.core.errors import SanpError
 from sanp.data import Augment
-from sanp.data.augment import Changes, cut, draw, move
+from sanp.data.augment import Changes, cut_out, draw_changes, shift_and_flip
 
 
 def changes_of(augment: Augment, count: int, size: tuple[int, int]) -> Changes:
     coins = torch.zeros(count, dtype=torch.int64)
-    return draw(augment, count, size, coins=coins, epoch=0, generator=torch.Generator().manual_seed(0))
+    return draw_changes(augment, count, size, coins=coins, epoch=0, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("size", [(32, 32), (5, 9)])
@@ -17,7 +17,7 @@ def test_moving_a_batch_equals_padding_cropping_and_mirroring_each_image(size: t
     height, width = size
     images = torch.randint(256, (64, 3, *size), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
     changes = changes_of(Augment(flip=True, translate=4), 64, size)
-    moved = move(images, changes)
+    moved = shift_and_flip(images, changes)
     for number in range(64):
         padded = pad(images[number : number + 1].float(), (4, 4, 4, 4), mode="reflect")[0]
         down, right = (4 + changes.shift[number]).tolist()
@@ -43,7 +43,7 @@ def test_the_changes_drawn_reach_their_bounds_and_no_further() -> None:
 def test_a_cut_sets_a_square_to_zero_and_is_clipped_at_the_border() -> None:
     images = torch.ones(2, 3, 6, 6)
     holes = torch.tensor([[3, 3], [0, 5]])
-    cut(images, Changes(torch.zeros(2, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.int64), holes), 4)
+    cut_out(images, Changes(torch.zeros(2, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.int64), holes), 4)
     inside = torch.ones(6, 6)
     inside[1:5, 1:5] = 0  # rows and columns 3 - 2 to 3 + 1
     corner = torch.ones(6, 6)
@@ -78,6 +78,6 @@ def test_a_black_border_is_what_a_crop_of_a_padded_picture_has() -> None:
     images = torch.arange(1, 17, dtype=torch.uint8).reshape(1, 1, 4, 4)
     changes = Changes(torch.tensor([False]), torch.tensor([[1, -2]]), torch.zeros(1, 2, dtype=torch.int64))
     padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
-    assert torch.equal(move(images, changes, black=True), padded[:, :, 3:7, 0:4])
+    assert torch.equal(shift_and_flip(images, changes, black=True), padded[:, :, 3:7, 0:4])
     mirrored = Changes(torch.tensor([True]), changes.shift, changes.hole)
-    assert torch.equal(move(images, mirrored, black=True), padded[:, :, 3:7, 0:4].flip(3))
+    assert torch.equal(shift_and_flip(images, mirrored, black=True), padded[:, :, 3:7, 0:4].flip(3))

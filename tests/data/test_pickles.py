@@ -33,7 +33,7 @@ def write(folder: Path, content: bytes) -> Path:
 
 
 def test_a_file_as_python_2_wrote_it_is_read(tmp_path: Path) -> None:
-    found = pickles.read(write(tmp_path, OFFICIAL))
+    found = pickles.read_cifar_file(write(tmp_path, OFFICIAL))
     assert found["batch_label"] == b"training batch 1 of 5"
     assert found["labels"] == [6, 9]
     assert found["filenames"] == [b"a.png", b"b.png"]
@@ -44,7 +44,7 @@ def test_a_file_as_python_2_wrote_it_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_file_as_python_3_writes_it_is_read(tmp_path: Path, protocol: int, order: Any) -> None:
     content = {b"data": np.asarray(ROWS, order=order), "fine_labels": [3, 300], "filenames": [b"x", "y"]}
-    found = pickles.read(write(tmp_path, pickle.dumps(content, protocol=protocol)))
+    found = pickles.read_cifar_file(write(tmp_path, pickle.dumps(content, protocol=protocol)))
     assert np.array_equal(found["data"], ROWS)  # type: ignore[arg-type]
     assert found["fine_labels"] == [3, 300]
     assert found["filenames"] == [b"x", "y"]
@@ -85,7 +85,7 @@ def test_a_file_that_calls_or_holds_anything_else_is_refused_and_does_nothing(tm
     for hostile in calls_from(tmp_path):
         for content in (hostile, {"data": hostile}, {"labels": [hostile]}):
             with pytest.raises(SanpError, match="is not a CIFAR file"):
-                pickles.read(write(tmp_path, pickle.dumps(content, protocol=protocol)))
+                pickles.read_cifar_file(write(tmp_path, pickle.dumps(content, protocol=protocol)))
     assert [path.name for path in tmp_path.iterdir()] == ["data_batch_1"]
 
 
@@ -135,7 +135,7 @@ ENTRY = b"\x80\x04}" + short("data")
 )
 def test_a_broken_or_forged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(SanpError, match="is not a CIFAR file"):
-        pickles.read(write(tmp_path, content))
+        pickles.read_cifar_file(write(tmp_path, content))
 
 
 def test_a_file_cannot_make_its_content_grow_in_memory(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_a_file_cannot_make_its_content_grow_in_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(SanpError, match="repeats its content"):
-            pickles.read(write(tmp_path, content))
-        assert pickles.read(write(tmp_path, huge_memo))["labels"] == [6, 9]
+            pickles.read_cifar_file(write(tmp_path, content))
+        assert pickles.read_cifar_file(write(tmp_path, huge_memo))["labels"] == [6, 9]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -160,17 +160,17 @@ def test_a_file_larger_than_any_of_cifar_is_refused_unread(tmp_path: Path) -> No
     with path.open("wb") as file:
         file.truncate(pickles.LARGEST_FILE + 1)
     with pytest.raises(SanpError, match="more than any CIFAR file"):
-        pickles.read(path)
+        pickles.read_cifar_file(path)
     with pytest.raises(SanpError, match="cannot be read"):
-        pickles.read(tmp_path / "missing")
+        pickles.read_cifar_file(tmp_path / "missing")
     with pytest.raises(SanpError, match="cannot be read"):
-        pickles.read(tmp_path)
+        pickles.read_cifar_file(tmp_path)
 
 
 def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
     for end in [*range(200), *range(200, len(OFFICIAL), 397)]:
         with pytest.raises(SanpError, match="is not a CIFAR file"):
-            pickles.read(write(tmp_path, OFFICIAL[:end]))
+            pickles.read_cifar_file(write(tmp_path, OFFICIAL[:end]))
 
 
 def test_a_file_with_changed_bytes_is_read_or_refused(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_file_with_changed_bytes_is_read_or_refused(tmp_path: Path) -> None:
         for _ in range(rng.randint(1, 4)):
             content[rng.randrange(min(len(content), 300))] = rng.randrange(256)
         try:
-            pickles.read(write(tmp_path, bytes(content)))
+            pickles.read_cifar_file(write(tmp_path, bytes(content)))
             outcomes["read"] += 1
         except SanpError:
             outcomes["refused"] += 1

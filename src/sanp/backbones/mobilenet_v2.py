@@ -6,7 +6,7 @@ from sanp.backbones.stem import Stem, stem_for
 
 # Expansion, output channels, blocks, stride of the first block: table 2 of the paper.
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-FIRST, LAST = 32, 1280
+FIRST_WIDTH, LAST_WIDTH = 32, 1280
 
 
 def block(channels: int, out: int, size: int = 1, stride: int = 1, groups: int = 1) -> list[nn.Module]:
@@ -44,16 +44,16 @@ class MobileNetV2(nn.Module):
 
     def __init__(self, num_classes: int = 10, *, stem: Stem = "small", dropout: float = 0.2) -> None:
         super().__init__()
-        layers = block(3, FIRST, 3, 1 if stem == "small" else 2)
-        channels = FIRST
+        layers = block(3, FIRST_WIDTH, 3, 1 if stem == "small" else 2)
+        channels = FIRST_WIDTH
         for stage, (expansion, out, count, stride) in enumerate(STAGES):
             for index in range(count):
                 first = 1 if index > 0 or (stem == "small" and stage == 1) else stride
                 layers.append(InvertedResidual(channels, out, first, expansion))
                 channels = out
-        self.features = nn.Sequential(*layers, *block(channels, LAST))
+        self.features = nn.Sequential(*layers, *block(channels, LAST_WIDTH))
         self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(LAST, num_classes)
+        self.classifier = nn.Linear(LAST_WIDTH, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:  # (N, 3, H, W) -> (N, num_classes)
         """Logits; any input of 32x32 or more."""

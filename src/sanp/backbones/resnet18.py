@@ -8,17 +8,17 @@ from torch import Tensor, nn
 
 from sanp.backbones.stem import Stem, stem_for
 
-WIDTHS = (64, 128, 256, 512)
+STAGE_WIDTHS = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2
 
 
 def stem_layers(stem: Stem) -> nn.Sequential:
     """A 3x3 convolution, or for large images one of 7x7 with stride 2 and a max-pool; batch norm and ReLU after it."""
     if stem == "small":
-        conv = nn.Conv2d(3, WIDTHS[0], 3, padding=1, bias=False)
-        return nn.Sequential(conv, nn.BatchNorm2d(WIDTHS[0]), nn.ReLU())
-    conv = nn.Conv2d(3, WIDTHS[0], 7, 2, 3, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(WIDTHS[0]), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        conv = nn.Conv2d(3, STAGE_WIDTHS[0], 3, padding=1, bias=False)
+        return nn.Sequential(conv, nn.BatchNorm2d(STAGE_WIDTHS[0]), nn.ReLU())
+    conv = nn.Conv2d(3, STAGE_WIDTHS[0], 7, 2, 3, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(STAGE_WIDTHS[0]), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
 
 
 class BasicBlock(nn.Module):
@@ -53,8 +53,8 @@ class ResNet18(nn.Module):
         self.conv, self.bn = first[0], first[1]
         self.pool = first[3] if stem == "large" else nn.Identity()
         blocks: list[nn.Module] = []
-        channels = WIDTHS[0]
-        for stage, width in enumerate(WIDTHS):
+        channels = STAGE_WIDTHS[0]
+        for stage, width in enumerate(STAGE_WIDTHS):
             for index in range(BLOCKS_PER_STAGE):
                 blocks.append(BasicBlock(channels, width, stride=2 if stage > 0 and index == 0 else 1))
                 channels = width

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from sanp.backbones.resnet18 import stem_layers
 from sanp.backbones.stem import Stem, stem_for
 
-STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
+WIDTHS_AND_BLOCKS = ((64, 3), (128, 4), (256, 6), (512, 3))
 EXPANSION = 4
 
 
@@ -43,8 +43,8 @@ class ResNet50(nn.Module):
         super().__init__()
         self.stem = stem_layers(stem)
         blocks: list[nn.Module] = []
-        channels = STAGES[0][0]
-        for stage, (width, count) in enumerate(STAGES):
+        channels = WIDTHS_AND_BLOCKS[0][0]
+        for stage, (width, count) in enumerate(WIDTHS_AND_BLOCKS):
             for index in range(count):
                 blocks.append(Bottleneck(channels, width, stride=2 if stage > 0 and index == 0 else 1))
                 channels = EXPANSION * width

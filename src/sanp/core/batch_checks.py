@@ -11,7 +11,7 @@ from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating
 
 
-def pair(batch: Any) -> tuple[Tensor, Any]:
+def input_and_target(batch: Any) -> tuple[Tensor, Any]:
     """The input and the target of a batch; an error if it is not such a pair, or has no image."""
     if not isinstance(batch, tuple | list) or len(batch) != 2 or not isinstance(batch[0], Tensor):
         given = f"{len(batch)} things" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
@@ -22,7 +22,7 @@ def pair(batch: Any) -> tuple[Tensor, Any]:
 
 
 @contextmanager
-def explained(net: nn.Module, x: Tensor, y: Any) -> Iterator[None]:
+def bad_batch_explained(net: nn.Module, x: Tensor, y: Any) -> Iterator[None]:
     """Inside, an error that a bad batch caused becomes one that says what is wrong with the batch.
 
     ``net`` is the network that runs inside, ``x`` its input and ``y`` the target. Any other error is raised as it is.
@@ -44,7 +44,7 @@ def _why(net: nn.Module, x: Tensor, y: Any, error: Exception) -> str | None:
             output = net(x[:2])
     except Exception as inner:
         return (
-            f"{type(net).__name__} does not run on images of {describe(x)} "
+            f"{type(net).__name__} does not run on images of {described(x)} "
             f"({' '.join(str(inner).split())[:150]}): give images such as it was made for"
         )
     if isinstance(output, Tensor) and output.dim() == 2 and isinstance(y, Tensor):
@@ -52,7 +52,7 @@ def _why(net: nn.Module, x: Tensor, y: Any, error: Exception) -> str | None:
     return None
 
 
-def describe(value: object) -> str:
+def described(value: object) -> str:
     """The dtype and shape of a tensor, or the type of any other value, for an error message."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
@@ -65,7 +65,7 @@ def why_not_labels(y: Tensor, count: int, classes: int) -> str | None:
     ``classes`` is the number of classes that the network knows.
     """
     if y.dtype not in (torch.int64, torch.uint8) or y.dim() != 1 or len(y) != count:
-        return f"labels are {describe(y)} for {count} images: give an int64 tensor, one class number an image"
+        return f"labels are {described(y)} for {count} images: give an int64 tensor, one class number an image"
     if int(y.min()) < 0 or int(y.max()) >= classes:
         return (
             f"labels go from {int(y.min())} to {int(y.max())}, but the network has {classes} classes: "

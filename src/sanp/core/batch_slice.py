@@ -53,7 +53,7 @@ def using_slice(own: BatchSlice) -> Iterator[None]:
         _own.reset(token)
 
 
-def draw(sample: Callable[[tuple[int, ...]], Tensor], shape: Sequence[int]) -> Tensor:
+def draw_for_batch(sample: Callable[[tuple[int, ...]], Tensor], shape: Sequence[int]) -> Tensor:
     """Random numbers for the samples of this process, taken from those drawn for the whole batch.
 
     ``sample`` draws a tensor of the shape it is given. ``shape`` is the wanted shape; its first number is how many

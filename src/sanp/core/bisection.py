@@ -41,7 +41,7 @@ def bisect(
         low, high = (middle, high) if tried[middle] > wanted else (low, middle)
 
 
-def nearest(tried: dict[float, float], wanted: float) -> float:
+def nearest_tried(tried: dict[float, float], wanted: float) -> float:
     """The number in ``tried`` whose value is nearest to ``wanted``."""
     return min(tried, key=lambda number: abs(tried[number] - wanted))
 
@@ -54,4 +54,4 @@ def find_level(value_at: Function, wanted: float, low: float, high: float, steps
     """
     tried = {number: value_at(number) for number in (low, high)}
     bisect(value_at, wanted, tried, low, high, steps=steps, close=1e-4)
-    return nearest(tried, wanted)
+    return nearest_tried(tried, wanted)

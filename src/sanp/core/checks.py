@@ -111,7 +111,7 @@ def checked_path(path: object) -> Path:
     return Path(text)
 
 
-def check_network(network: object) -> None:
+def check_is_network(network: object) -> None:
     """Raises an error if the argument is not a ``torch.nn.Module``."""
     if not isinstance(network, nn.Module):
         raise SanpError(f"{network!r:.60} is a {type(network).__name__}: give a network, a torch.nn.Module")

@@ -101,7 +101,7 @@ class _Told:
 
 
 @contextmanager
-def explained(what_to_do: str) -> Iterator[None]:
+def lost_rank_explained(what_to_do: str) -> Iterator[None]:
     """Inside, an error of a broken connection becomes a :class:`RankLost` that ends with ``what_to_do``."""
     try:
         yield

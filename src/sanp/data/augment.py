@@ -67,7 +67,7 @@ class Changes:
         return Changes(self.flipped[positions], self.shift[positions], self.hole[positions])
 
 
-def draw(
+def draw_changes(
     augment: Augment, count: int, size: tuple[int, int], *, coins: Tensor, epoch: int, generator: torch.Generator
 ) -> Changes:
     """The changes of ``count`` images of ``size`` (height, width) in one epoch.
@@ -84,7 +84,7 @@ def draw(
     return Changes(flipped & augment.flip, shift, hole)
 
 
-def move(images: Tensor, changes: Changes, *, black: bool = False) -> Tensor:
+def shift_and_flip(images: Tensor, changes: Changes, *, black: bool = False) -> Tensor:
     """The batch (B, C, H, W), of any type, shifted and mirrored; ``black`` sets what a shift leaves free to 0.
 
     Two gathers do it, rows before columns, since whole rows are cheap to copy.
@@ -104,7 +104,7 @@ def move(images: Tensor, changes: Changes, *, black: bool = False) -> Tensor:
     return moved * (inside[0][:, None, :, None] & across[:, None, None, :])
 
 
-def cut(images: Tensor, changes: Changes, side: int) -> Tensor:
+def cut_out(images: Tensor, changes: Changes, side: int) -> Tensor:
     """Sets a square of this side in each normalised image to 0, which is the mean, in place."""
     height, width = images.shape[2:]
     top, left = (changes.hole - side // 2).unsqueeze(2).unbind(1)  # (B, 1) each

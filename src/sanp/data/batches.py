@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sanp.core.checks import check_kind, check_many
 from sanp.core.errors import SanpError
-from sanp.data.augment import Augment, Changes, cut, draw, move
+from sanp.data.augment import Augment, Changes, cut_out, draw_changes, shift_and_flip
 from sanp.data.split import Examples, check_examples
 from sanp.data.whole_numbers import is_whole
 
@@ -94,7 +94,7 @@ class Batches:
             return None
         _, height, width = self.split.shape
         coins = torch.randint(2, (len(self.split),), generator=_generator(self._seed))
-        return draw(self.augment, len(coins), (height, width), coins=coins, epoch=epoch, generator=generator)
+        return draw_changes(self.augment, len(coins), (height, width), coins=coins, epoch=epoch, generator=generator)
 
     def _batch_slice(self, positions: Tensor) -> Tensor:
         """The samples of this process; the slices of a batch differ by at most one image."""
@@ -103,10 +103,10 @@ class Batches:
 
     def _finish(self, images: Tensor, changes: Changes | None) -> Tensor:
         if changes is not None and self.augment is not None and (self.augment.flip or self.augment.translate):
-            images = move(images, changes, black=self.augment.border == "zero")
+            images = shift_and_flip(images, changes, black=self.augment.border == "zero")
         normal = images.float().mul_(self._scale).add_(self._offset)  # (B, C, H, W)
         if changes is not None and self.augment is not None and self.augment.cutout:
-            cut(normal, changes, self.augment.cutout)
+            cut_out(normal, changes, self.augment.cutout)
         return normal
 
 

@@ -13,17 +13,17 @@ from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_cifar
 from sanp.data.dataset import Dataset
 from sanp.data.decode import Resize
 from sanp.data.digits import digits_file, missing_scikit_learn, read_digits
-from sanp.data.fetch import Progress, fetch
+from sanp.data.fetch import FetchProgress, fetch
 from sanp.data.imagefolder import MEMORY, read_imagefolder
 from sanp.data.whole_numbers import is_whole
 
 IMAGEFOLDER = "imagefolder:"
 
 
-class Loader(Protocol):
+class DatasetLoader(Protocol):
     """Reads a data set, and fetches it first if need be."""
 
-    def __call__(self, root: Path, *, size: int, limit: int | None, progress: Progress | None) -> Dataset:
+    def __call__(self, root: Path, *, size: int, limit: int | None, progress: FetchProgress | None) -> Dataset:
         """The data set from the data folder ``root``; the arguments are those of :func:`load`."""
         ...
 
@@ -46,12 +46,12 @@ class Entry:
         return self.path is not None
 
 
-def _digits(root: Path, *, size: int, limit: int | None, progress: Progress | None) -> Dataset:
+def _digits(root: Path, *, size: int, limit: int | None, progress: FetchProgress | None) -> Dataset:
     return read_digits(size=size, limit=limit)
 
 
-def _cifar(kind: Cifar) -> Loader:
-    def load(root: Path, *, size: int, limit: int | None, progress: Progress | None) -> Dataset:
+def _cifar(kind: Cifar) -> DatasetLoader:
+    def load(root: Path, *, size: int, limit: int | None, progress: FetchProgress | None) -> Dataset:
         if size != SIZE:
             raise SanpError(f"size is {size}, but images of {kind.name} are {SIZE}x{SIZE}: leave size out")
         fetch(kind, root, progress)
@@ -60,7 +60,7 @@ def _cifar(kind: Cifar) -> Loader:
     return load
 
 
-DATASETS: dict[str, Loader] = {
+DATASETS: dict[str, DatasetLoader] = {
     "digits": _digits,
     "cifar10": _cifar(CIFAR10),
     "cifar100": _cifar(CIFAR100),
@@ -76,7 +76,7 @@ def load(
     limit: int | None = None,
     memory: int = MEMORY,
     resize: Resize = "crop",
-    progress: Progress | None = None,
+    progress: FetchProgress | None = None,
 ) -> Dataset:
     """The data set of this name, or of ``imagefolder:PATH``.
 
@@ -93,7 +93,7 @@ def load(
     return _loader(spec)(data_folder(root), size=size, limit=limit, progress=progress)
 
 
-def get(spec: str, root: Path | None = None, progress: Progress | None = None) -> Path:
+def get(spec: str, root: Path | None = None, progress: FetchProgress | None = None) -> Path:
     """Fetches the data set if it is not here, and says where it is; the arguments are those of :func:`load`."""
     if (folder := _own_folder(spec)) is not None:
         if not folder.is_dir():
@@ -147,7 +147,7 @@ def _own_folder(spec: str) -> Path | None:
     return checked_path(expanded(spec.removeprefix(IMAGEFOLDER)))
 
 
-def _loader(spec: str) -> Loader:
+def _loader(spec: str) -> DatasetLoader:
     if not isinstance(spec, str) or spec not in DATASETS:
         raise unknown_name("data set", spec, [*DATASETS, "imagefolder:PATH"])
     return DATASETS[spec]

@@ -130,7 +130,7 @@ def _split(folder: Path, names: Sequence[str], kind: Cifar) -> Examples:
 
 
 def _batch(path: Path, kind: Cifar) -> tuple[npt.NDArray[np.uint8], list[int]]:
-    content = pickles.read(path)
+    content = pickles.read_cifar_file(path)
     data, labels = content.get("data"), content.get(kind.labels_key)
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS:
         raise _broken(path, f"'data' is no array of rows of {PIXELS} bytes")
@@ -144,7 +144,7 @@ def _batch(path: Path, kind: Cifar) -> tuple[npt.NDArray[np.uint8], list[int]]:
 
 
 def _class_names(path: Path, kind: Cifar) -> tuple[str, ...]:
-    names = pickles.read(path).get(kind.names_key)
+    names = pickles.read_cifar_file(path).get(kind.names_key)
     if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
         raise _broken(path, f"'{kind.names_key}' is no list of names")
     if len(names) != kind.num_classes:

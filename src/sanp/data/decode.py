@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
-FORMATS = ("PNG", "JPEG", "WEBP")
+IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")
 
 
 Resize = Literal["crop", "pad", "stretch"]
 """How an image that is not square becomes it. crop: the middle square is kept; pad: all is kept, between grey borders;
 stretch: all is kept, distorted."""
-GREY = (124, 116, 104)
+BORDER_COLOUR = (124, 116, 104)
 """of the borders: ImageNet's mean, which is near 0 after normalisation"""
 
 
@@ -32,7 +32,7 @@ def decode(path: Path, size: int, resize: Resize = "crop") -> npt.NDArray[np.uin
     try:
         if not path.is_file():
             raise ValueError("it is not an ordinary file")
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(path, formats=IMAGE_FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise ValueError(f"{image.width}x{image.height} pixels, more than {MOST_PIXELS}")
             if max(image.size) > LARGEST_PICTURE_SIDE:
@@ -53,7 +53,7 @@ def _square(image: "Image", size: int, resize: Resize) -> "Image":
 
     smooth = images.Resampling.BILINEAR
     if resize == "pad":
-        return ImageOps.pad(image, (size, size), method=smooth, color=GREY)
+        return ImageOps.pad(image, (size, size), method=smooth, color=BORDER_COLOUR)
     if resize == "stretch":
         return image.resize((size, size), smooth)
     return ImageOps.fit(image, (size, size), method=smooth)

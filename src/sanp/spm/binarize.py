@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sanp.core.batch_slice import draw as draw_for_batch
+from sanp.core.batch_slice import draw_for_batch
 
 SLOPE, SHIFT = 1.2, 0.1  # PAPER 3.3: a and b are not given; these are the values of Kaiser and Bengio (2018)
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary, WeakMethod
 import torch
 from torch import Tensor, nn
 
-from sanp.core.checks import check_network
+from sanp.core.checks import check_is_network
 from sanp.core.errors import SanpError
 from sanp.core.modules import unwrapped
 
@@ -178,7 +178,7 @@ def record(network: nn.Module) -> AbstractContextManager[Recording]:
 
     ``network`` may be wrapped for data-parallel training or by ``torch.compile``.
     """
-    check_network(network)
+    check_is_network(network)
     return _listening(unwrapped(network))
 
 

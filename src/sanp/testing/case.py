@@ -76,7 +76,7 @@ def run(network: nn.Module, batch: Any) -> Any:
         return call_with(network, batch)
 
 
-def require(holds: bool, message: str) -> None:
+def ensure(holds: bool, message: str) -> None:
     """Raises a CheckError with this message unless the condition holds."""
     if not holds:
         raise CheckError(message)

@@ -17,7 +17,7 @@ from sanp.gating.verify import gates_by, largest_difference
 from sanp.spm.gated_conv import GatedConv
 from sanp.spm.module import SPM
 from sanp.spm.recording import Gates
-from sanp.testing.case import Case, NotApplicable, fresh, require, run
+from sanp.testing.case import Case, NotApplicable, ensure, fresh, run
 from sanp.tracing.topology import module_path
 
 DENSITIES = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -67,7 +67,7 @@ def check_compiled(case: Case) -> None:
             said = (
                 f"with {density:.0%} of the gates open the engine differs by {gap:.2e} of its scale, torch by {own:.2e}"
             )
-            require(gap <= max(TOLERANCE, ROUNDING * own), said)
+            ensure(gap <= max(TOLERANCE, ROUNDING * own), said)
 
 
 def _in_torch(gated: GatedNetwork, batch: Any, decisions: Mapping[str, Tensor]) -> list[Tensor]:

@@ -18,7 +18,7 @@ from sanp.core.modules import call_with, tensors_in
 from sanp.gating.network import GatedNetwork
 from sanp.gating.verify import largest_difference
 from sanp.spm.recording import Gates, record
-from sanp.testing.case import SAME, Case, NotApplicable, fresh, require, run
+from sanp.testing.case import SAME, Case, NotApplicable, ensure, fresh, run
 from sanp.training.budget import Budget
 
 
@@ -30,11 +30,11 @@ def check_training_step(case: Case) -> None:
     layers = {name: layer for name, layer in gated.layers.items() if name in gates}
     for name, layer in layers.items():
         reached = any(parameter.grad is not None and parameter.grad.any() for parameter in layer.spm.parameters())
-        require(reached, f"training does not reach the SPM of {name}")
+        ensure(reached, f"training does not reach the SPM of {name}")
     kernels = ((before[name], layer.conv.state_dict()) for name, layer in layers.items())
     changed = any(not torch.equal(old[key], new[key]) for old, new in kernels for key in old)
     frozen = not any(each.requires_grad for layer in layers.values() for each in layer.conv.parameters())
-    require(changed or frozen, "training changes no kernel")
+    ensure(changed or frozen, "training changes no kernel")
 
 
 def train_step(network: nn.Module, gated: GatedNetwork, batch: Any) -> dict[str, Gates]:
@@ -61,7 +61,7 @@ def check_save_and_load(case: Case) -> None:
         save(chosen, Path(folder) / "network.safetensors")
         again = load(Path(folder) / "network.safetensors", case.net, case.batch)
     gap = largest_difference(run(again, case.batch), run(chosen, case.batch))
-    require(gap <= SAME, f"the loaded network's output differs by {gap:.2e} of its size")
+    ensure(gap <= SAME, f"the loaded network's output differs by {gap:.2e} of its size")
 
 
 def check_deepcopy(case: Case) -> None:
@@ -70,16 +70,14 @@ def check_deepcopy(case: Case) -> None:
         raise NotApplicable("its hooks mean its own modules, and so would those of a plain deep copy")
     chosen = case.chosen()
     expected, twin = run(chosen, case.batch), copy.deepcopy(chosen)
-    require(largest_difference(run(twin, case.batch), expected) <= SAME, "a deep copy computes something else")
+    ensure(largest_difference(run(twin, case.batch), expected) <= SAME, "a deep copy computes something else")
     mine = {id(tensor) for tensor in [*chosen.parameters(), *chosen.buffers()]}
     shared = [name for name, tensor in twin.named_parameters() if id(tensor) in mine]
-    require(not shared, f"a deep copy shares {shared[:1]}")
+    ensure(not shared, f"a deep copy shares {shared[:1]}")
     for layer in twin.layers.values():
         layer.spm.threshold.fill_(1e9)
     run(twin, case.batch)
-    require(
-        largest_difference(run(chosen, case.batch), expected) <= SAME, "closing a copy's gates changes the original"
-    )
+    ensure(largest_difference(run(chosen, case.batch), expected) <= SAME, "closing a copy's gates changes the original")
 
 
 def check_modes_and_moves(case: Case) -> None:
@@ -89,15 +87,15 @@ def check_modes_and_moves(case: Case) -> None:
     for training in (True, False):
         chosen.train(training), original.train(training)
         own = [module for layer in chosen.layers.values() for module in (layer, *layer.spm.modules())]
-        require(all(module.training == training for module in own), f"train({training}) does not reach every gate")
+        ensure(all(module.training == training for module in own), f"train({training}) does not reach every gate")
         missing = _modes(original) - _modes(chosen)  # which may keep its batch norms in evaluation mode
-        require(not missing, f"train({training}) does not do to {next(iter(missing), '')} what it does in the original")
+        ensure(not missing, f"train({training}) does not do to {next(iter(missing), '')} what it does in the original")
     if any(each.is_complex() for each in chosen.parameters()):
         raise NotApplicable("double precision would make its complex parameters real")
     precision = next((each.dtype for each in case.net.parameters() if each.is_floating_point()), torch.float32)
     chosen.to(torch.float64).to("cpu", precision)
     gap = largest_difference(run(chosen, case.batch), first)
-    require(gap <= SAME, f"the output changes by {gap:.2e} of its size on the way to double precision and back")
+    ensure(gap <= SAME, f"the output changes by {gap:.2e} of its size on the way to double precision and back")
 
 
 def _modes(network: nn.Module) -> Counter[tuple[str, bool]]:
@@ -116,7 +114,7 @@ def check_autocast(case: Case) -> None:
     with torch.autocast("cpu", dtype=torch.float16), record(chosen) as gates:
         run(chosen, case.batch)
     kinds = {gate.saliency.dtype for gate in gates.values()} | {gate.decision.dtype for gate in gates.values()}
-    require(kinds <= {torch.float32}, f"decisions are made in {kinds}")
+    ensure(kinds <= {torch.float32}, f"decisions are made in {kinds}")
 
 
 def check_data_parallel(case: Case) -> None:
@@ -136,7 +134,7 @@ def check_data_parallel(case: Case) -> None:
             except (RuntimeError, ValueError) as error:
                 _require_wrappable(case, error)
                 raise
-        require(gates.keys() == gated.cost.gates.keys(), "gates are missing from the record of a wrapped network")
+        ensure(gates.keys() == gated.cost.gates.keys(), "gates are missing from the record of a wrapped network")
     finally:
         if own:
             dist.destroy_process_group()

@@ -11,7 +11,7 @@ from sanp.gating.network import GatedNetwork
 from sanp.gating.verify import gates_by, largest_difference
 from sanp.spm.gated_conv import GatedConv
 from sanp.spm.recording import Gates, record
-from sanp.testing.case import SAME, Case, NotApplicable, fresh, require, run
+from sanp.testing.case import SAME, Case, NotApplicable, ensure, fresh, run
 from sanp.testing.nonzero_count import ConvCall, count, random_gates, randomize
 
 
@@ -20,8 +20,8 @@ def check_open_gates_change_nothing(case: Case) -> None:
     gap = largest_difference(run(case.gated, case.batch), case.expected)
     if gap > SAME and largest_difference(run(case.net, case.batch), case.expected) > SAME:
         raise NotApplicable("the network draws random numbers in evaluation")
-    require(gap <= SAME, f"the gated output differs from the original's by {gap:.2e} of its size")
-    require(not any(isinstance(module, GatedConv) for module in case.net.modules()), "the original was changed")
+    ensure(gap <= SAME, f"the gated output differs from the original's by {gap:.2e} of its size")
+    ensure(not any(isinstance(module, GatedConv) for module in case.net.modules()), "the original was changed")
 
 
 def check_cost_is_what_is_left(case: Case) -> None:
@@ -35,17 +35,17 @@ def check_cost_is_what_is_left(case: Case) -> None:
     if len(calls) > len(said):  # some read constants, as a positional encoding, which are no part of an image's cost
         again, _ = _counted(gated, case, torch.float64)
         calls = [call for call, other in zip(calls, again, strict=True) if call.total != other.total]
-    require(len(calls) == len(said), f"{len(calls)} convolutions ran, the cost model knows {len(said)}")
+    ensure(len(calls) == len(said), f"{len(calls)} convolutions ran, the cost model knows {len(said)}")
     for (name, mine), call in zip(said.items(), calls, strict=True):
         layer, counted = gated.cost.topology.layer(name), call.flops()
         mine = mine.expand(max((len(gate.decision) for gate in gates.values()), default=len(counted)))
         if len(counted) != len(mine) or gated.skipped.get(name) == MIXED_ROWS:
             mine, counted = mine.sum()[None], counted.sum()[None]
-        require(
+        ensure(
             bool((mine >= counted - 0.5).all()), f"{name} is said to cost {mine.tolist()}, it costs {counted.tolist()}"
         )
         exact = bool(gated.cost.topology.unknown) or bool((mine <= counted + 0.5).all())
-        require(exact, f"{name} ({layer.role}) is said to cost {mine.tolist()}, only {counted.tolist()} is left")
+        ensure(exact, f"{name} ({layer.role}) is said to cost {mine.tolist()}, only {counted.tolist()} is left")
 
 
 def _counted(gated: GatedNetwork, case: Case, dtype: torch.dtype) -> tuple[list[ConvCall], dict[str, Gates]]:
@@ -86,4 +86,4 @@ def check_pruned_channels_are_zero(case: Case) -> None:
         run(chosen, case.batch)
     for name, features in found.items():
         closed = gates[name].decision == 0
-        require(not bool(features[closed].any()), f"{name} puts out something where its gate is closed")
+        ensure(not bool(features[closed].any()), f"{name} puts out something where its gate is closed")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sanp.core.batch_checks import describe
+from sanp.core.batch_checks import described
 from sanp.core.errors import SanpError
 from sanp.core.modules import tensors_in
 from sanp.core.outputs import are_classes, logits_of
@@ -41,7 +41,7 @@ def squared_difference(output: Any, wanted: Any) -> Tensor:
     ]
     if not used:
         raise SanpError(
-            f"the network gives {describe(output)} and its teacher {describe(wanted)}, which have no tensors to "
+            f"the network gives {described(output)} and its teacher {described(wanted)}, which have no tensors to "
             "compare: give fit a distill_loss, or FitConfig(distill=0)"
         )
     apart = torch.stack([(one - other).square().mean() for one, other in used]).sum()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from sanp.core.checks import check_network
+from sanp.core.checks import check_is_network
 from sanp.core.devices import moved
 from sanp.core.errors import SanpError
 from sanp.gating.network import GatedNetwork
@@ -36,7 +36,7 @@ def pretrain(
     cpu, cuda or mps. ``progress`` shows how far training is; ``on_step`` is called with a :class:`Progress` after each
     step. Returns the means of each epoch.
     """
-    check_network(net)
+    check_is_network(net)
     if device is not None:
         moved(net, device)
     if isinstance(net, GatedNetwork):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.core import distributed
-from sanp.core.batch_checks import explained, pair
+from sanp.core.batch_checks import bad_batch_explained, input_and_target
 from sanp.core.errors import SanpError
 from sanp.training.nonfinite import NotFinite, where
 from sanp.training.optimizers import Tuned
@@ -137,7 +137,7 @@ class Stage:
             while self.step < self.steps:
                 epoch, done = divmod(self.step, self.steps_per_epoch)
                 for batch in _epoch_from(loader, epoch, done):
-                    x, y = pair(batch)
+                    x, y = input_and_target(batch)
                     placed = self._format.place(x), _placed(y, self._format.device)
                     outcome = self._train_on(*placed, epoch, step_loss)
                     self.step += 1
@@ -154,7 +154,7 @@ class Stage:
         for each in self.optimizers:
             each.set(progress, epoch)
             each.optimizer.zero_grad(set_to_none=True)
-        with explained(self.net, x, y), self._format.autocast():
+        with bad_batch_explained(self.net, x, y), self._format.autocast():
             outcome = step_loss(x, y, progress)
         loss = outcome.loss.item() if outcome.value is None else outcome.value
         if not math.isfinite(loss):

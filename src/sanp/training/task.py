@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from sanp.core import distributed
-from sanp.core.batch_checks import describe
+from sanp.core.batch_checks import described
 from sanp.core.checks import check_kind
 from sanp.core.errors import SanpError, TeacherWarning
 from sanp.core.modules import evaluating
@@ -74,7 +74,7 @@ class Task:
         logits = logits_of(output)
         if not isinstance(logits, Tensor):
             raise SanpError(
-                f"the network gives {describe(output)}, and cross entropy takes logits (N, classes), alone, called "
+                f"the network gives {described(output)}, and cross entropy takes logits (N, classes), alone, called "
                 "logits, or first of a tuple: give fit a loss of your own, a function of output and target"
             )
         return F.cross_entropy(logits.float(), target, label_smoothing=self.config.label_smoothing)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from sanp.core import distributed
-from sanp.core.batch_checks import pair
+from sanp.core.batch_checks import input_and_target
 from sanp.core.modules import device_of, evaluating
 
 IMAGES, BATCHES = 256, 8
@@ -42,7 +42,7 @@ def knowledge(teacher: nn.Module, loader: Any, loss_of: LossOf) -> float | None:
         for number, batch in enumerate(loader):
             if number == BATCHES or seen >= IMAGES:
                 break
-            x, y = pair(batch)
+            x, y = input_and_target(batch)
             y = y.to(device) if isinstance(y, Tensor) else y
             if len(x) < 2 or (isinstance(y, Tensor) and bool((y == y[:1]).all())):
                 continue

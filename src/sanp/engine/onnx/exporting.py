@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from sanp.core.checks import check_network, checked_path, is_installed
+from sanp.core.checks import check_is_network, checked_path, is_installed
 from sanp.core.copying import copy_of
 from sanp.core.errors import SanpError
 from sanp.core.files import write_atomically
@@ -41,7 +41,7 @@ def export(
     The path that it gives knows which form was written (``skips``) and why (``why``); the file holds both in its
     metadata, as ``sanp.form`` and ``sanp.why``. Needs the extra ``onnx``.
     """
-    check_network(network)
+    check_is_network(network)
     network = unwrapped(network)
     path = checked_path(path)
     if dynamic not in (True, False, "auto"):

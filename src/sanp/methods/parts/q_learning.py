@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sanp.core.batch_slice import draw
+from sanp.core.batch_slice import draw_for_batch
 from sanp.gating.accounting import mean_kept
 from sanp.gating.cost import CostModel, kept_for
 from sanp.gating.gating import planned_cost
@@ -89,8 +89,10 @@ class ChoosingSPM(SPM):
         best = (values.detach() - self.threshold * self.widths).argmax(1)
         action = best
         if self.training and self.explore:
-            random = draw(lambda shape: torch.randint(len(self.widths), shape, device=best.device), best.shape)
-            coins = draw(lambda shape: torch.rand(shape, device=best.device), best.shape)
+            random = draw_for_batch(
+                lambda shape: torch.randint(len(self.widths), shape, device=best.device), best.shape
+            )
+            coins = draw_for_batch(lambda shape: torch.rand(shape, device=best.device), best.shape)
             action = torch.where(coins < self.explore, random, best)
         table = self.table.to(values.dtype)
         return Choice(torch.ones_like(table[best]), table[best], table[action], values, action, self.widths[action])
