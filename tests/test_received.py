@@ -18,7 +18,7 @@ from safetensors.numpy import save_file as numpy_save_file
 from safetensors.torch import load_file, save_file
 
 import sanp
-from sanp.checkpoint import KEY
+from sanp.checkpoint import NETWORK_KEY
 from sanp.core.limits import MOST_EPOCHS, MOST_LAYERS, MOST_STAGES
 from sanp.data.decode import decode
 from sanp.data.digits import read_digits
@@ -109,9 +109,9 @@ def with_gates(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
-    own = json.loads(header["__metadata__"][KEY])
+    own = json.loads(header["__metadata__"][NETWORK_KEY])
     change(own["gates"])
-    header["__metadata__"][KEY] = json.dumps(own)
+    header["__metadata__"][NETWORK_KEY] = json.dumps(own)
     written = json.dumps(header).encode()
     path.write_bytes(len(written).to_bytes(8, "little") + written + data[8 + size :])
 

@@ -29,11 +29,11 @@ from sanp.gating.network import GatedNetwork, Origin
 from sanp.gating.trained_budgets import TrainedBudgets
 from sanp.methods import method_named
 from sanp.methods.parts.gating_method import Gating
-from sanp.methods.parts.network_forms import describe, rebuild
+from sanp.methods.parts.network_forms import form_of, rebuild
 from sanp.spm.module import BEFORE, SPM, SPMConfig
 
-FORMAT = 1
-KEY = "sanp"
+NETWORK_FORMAT = 1
+NETWORK_KEY = "sanp"
 
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
@@ -47,7 +47,7 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise SanpError(f"dtype is {dtype!r}: give a kind of floating point, as torch.float16")
     gated = network if isinstance(network, GatedNetwork) else None
-    form = describe(network)
+    form = form_of(network)
     net: nn.Module = network if gated is None and form is None else network.net  # type: ignore[assignment]
     tensors = {}
     seen: set[tuple[int, int, torch.Size]] = set()
@@ -64,10 +64,10 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
         cast = tensor.to(dtype) if matrix else tensor
         tensors[name] = cast.detach().contiguous().cpu()
     gates = None if gated is None else _gates_header(gated)
-    header = {"format": FORMAT, "network": type(net).__name__, "gates": gates, "form": form}
+    header = {"format": NETWORK_FORMAT, "network": type(net).__name__, "gates": gates, "form": form}
     if (ranges := kept_ranges(network)) is not None:
         header["int8_ranges"] = ranges
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, {KEY: json.dumps(header)}))
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, {NETWORK_KEY: json.dumps(header)}))
 
 
 def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None) -> nn.Module:
@@ -78,7 +78,7 @@ def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None
     another form of pruned network if the file holds one, else a plain network.
     """
     check_is_network(net)
-    header, tensors = read(checked_path(path))
+    header, tensors = read_network_file(checked_path(path))
     network = _loaded(path, net, header, tensors, example_input)
     keep_ranges(network, header.int8_ranges)
     return network
@@ -135,7 +135,7 @@ class Header:
     """the ranges of a network that was calibrated for int8"""
 
 
-def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
+def read_network_file(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
     """The header and the tensors of the file ``path``; an error if it is damaged or not from :func:`save`."""
     if not Path(path).is_file():
         raise SanpError(f"{path} is not a file: give a .safetensors file that sanp.save wrote")
@@ -148,15 +148,19 @@ def read(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
         raise SanpError(
             f"{path} is truncated or not a safetensors file ({error}): save it again with sanp.save"
         ) from error
-    if KEY not in metadata:
-        raise SanpError(f"{path} has no field {KEY!r} in its header: it was not written by sanp.save")
+    if NETWORK_KEY not in metadata:
+        raise SanpError(f"{path} has no field {NETWORK_KEY!r} in its header: it was not written by sanp.save")
     try:
-        header = json.loads(metadata[KEY])
+        header = json.loads(metadata[NETWORK_KEY])
         version, network, gates, form = header["format"], header["network"], header["gates"], header.get("form")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SanpError(f"{path}: the header's field {KEY!r} is damaged ({type(error).__name__}: {error})") from error
-    if version != FORMAT:
-        raise SanpError(f"{path} has format {shown(version)}, this sanp reads {FORMAT}: install the sanp that wrote it")
+        raise SanpError(
+            f"{path}: the header's field {NETWORK_KEY!r} is damaged ({type(error).__name__}: {error})"
+        ) from error
+    if version != NETWORK_FORMAT:
+        raise SanpError(
+            f"{path} has format {shown(version)}, this sanp reads {NETWORK_FORMAT}: install the sanp that wrote it"
+        )
     if not isinstance(network, str) or not isinstance(gates, dict | None) or not isinstance(form, dict | None):
         raise SanpError(f"{path}: the header's network, gates or form field is damaged")
     try:

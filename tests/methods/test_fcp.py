@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from sanp.methods.cutting.clusters import farthest_first, k_means, merge, nearest_to_mean, spread
+from sanp.methods.cutting.clusters import cluster_spread, farthest_first, k_means, merge_clusters, nearest_to_mean
 from sanp.methods.cutting.cut import cut
 from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.cutting.ranking import removable_groups
@@ -30,7 +30,7 @@ def test_k_means_finds_the_pairs_and_leaves_no_cluster_empty() -> None:
 def test_the_spread_is_the_squared_distance_from_the_means() -> None:
     rows = torch.tensor([[1.0], [3.0], [10.0]])
     # The mean of 1 and 3 is 2: 1 + 1; 10 is alone: 0.
-    assert spread(rows, torch.tensor([0, 0, 1]), 2).item() == 2.0
+    assert cluster_spread(rows, torch.tensor([0, 0, 1]), 2).item() == 2.0
 
 
 def test_merged_filters_are_means_and_the_next_kernels_sums() -> None:
@@ -41,7 +41,7 @@ def test_merged_filters_are_means_and_the_next_kernels_sums() -> None:
         net[2].weight.copy_(torch.tensor([10.0, 20.0, 30.0]).view(1, 3, 1, 1))  # type: ignore[operator]
     channel_groups = find_groups(net, torch.zeros(1, 1, 1, 1))
     groups = removable_groups(channel_groups)["0"]
-    removed = merge(net, channel_groups, groups, torch.tensor([0, 0, 1]))
+    removed = merge_clusters(net, channel_groups, groups, torch.tensor([0, 0, 1]))
     assert removed == {int(groups[1])}
     smaller = cut(net, channel_groups, removed, torch.ones(1, 1, 1, 1), method="fcp").net
     assert smaller[0].weight.flatten().tolist() == [3.0, 7.0]  # type: ignore[index]
@@ -64,7 +64,7 @@ def test_merging_equal_channels_changes_nothing_across_an_addition() -> None:
     merged = copy.deepcopy(net)
     channel_groups = find_groups(merged, x[:1])
     groups = removable_groups(channel_groups)["stem"]
-    removed = merge(merged, channel_groups, groups, torch.tensor([0, 1, 0, 2]))
+    removed = merge_clusters(merged, channel_groups, groups, torch.tensor([0, 1, 0, 2]))
     smaller = cut(merged, channel_groups, removed, x[:1], method="fcp")
     torch.testing.assert_close(smaller.eval()(x), before, rtol=0, atol=1e-5)
     assert smaller.net.get_submodule("stem").weight.shape[0] == 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import sanp
-from sanp.methods.static import RATE, Static, make_spm
+from sanp.methods.static import RATE, Static, static_spm
 from sanp.spm.module import SPMConfig
 from sanp.training.config import FitConfig
 from sanp.training.task import Task
@@ -32,4 +32,4 @@ def test_features_are_multiplied_by_the_gates_alone_in_torch_and_in_the_engine()
         assert 0 < gate.decision.mean() < 1
         assert torch.equal(gate.scale, gate.decision)
     assert torch.allclose(sanp.compile(gated, images)(images), expected, atol=1e-5)
-    assert make_spm(3, 8, SPMConfig()).scales is False
+    assert static_spm(3, 8, SPMConfig()).scales is False

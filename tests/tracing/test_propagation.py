@@ -13,7 +13,7 @@ from sanp.tracing.operator_call import constant_along, joined_along
 from sanp.tracing.operators import KEEP_ZERO
 from sanp.tracing.propagation import Propagation
 from sanp.tracing.tracer import trace_forward
-from sanp.tracing.zero_rules import RULES
+from sanp.tracing.zero_rules import ZERO_RULES
 from tests.networks.parts import Net, conv
 
 NOT_OPERATORS = {"to", "contiguous", "dropout", "alpha_dropout", "feature_dropout"}  # seen only by their parts
@@ -130,7 +130,7 @@ def test_a_call_that_a_rule_did_not_foresee_is_live_and_listed(monkeypatch: pyte
     def unforeseen(call: Any) -> Any:
         raise IndexError
 
-    monkeypatch.setitem(RULES, "tanh", unforeseen)
+    monkeypatch.setitem(ZERO_RULES, "tanh", unforeseen)
     propagation, trace = follow(lambda n, x: n.a(x).tanh())
     assert propagation.channels(trace.outputs[0]).tolist() == [LIVE] * 6 and propagation.unknown == {"tanh": 1}
 

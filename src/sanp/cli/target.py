@@ -10,7 +10,7 @@ import typer
 from torch import Tensor, nn
 
 from sanp.backbones import BACKBONES
-from sanp.checkpoint import KEY, load
+from sanp.checkpoint import NETWORK_KEY, load
 from sanp.core.errors import SanpError
 from sanp.core.files import check_tensor_file
 from sanp.experiments.own_network import build_own, given_network, is_own
@@ -80,7 +80,7 @@ def _is_pruned(path: Path) -> bool:
     try:
         check_tensor_file(path)
         with safe_open(path, framework="pt") as file:
-            return KEY in (file.metadata() or {})
+            return NETWORK_KEY in (file.metadata() or {})
     except (SafetensorError, OSError, ValueError) as error:
         raise SanpError(f"{path} cannot be read as a safetensors file ({error}): give another") from error
 

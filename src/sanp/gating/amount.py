@@ -11,9 +11,9 @@ import numpy as np
 from sanp.core.checks import is_finite
 from sanp.core.errors import SanpError, shown
 
-Unit = Literal["share", "flops", "ms"]
+AmountUnit = Literal["share", "flops", "ms"]
 
-_UNITS: dict[str, tuple[Unit, str]] = {
+_UNITS: dict[str, tuple[AmountUnit, str]] = {
     "%": ("share", "0.01"),
     "k": ("flops", "1e3"),
     "K": ("flops", "1e3"),
@@ -23,7 +23,7 @@ _UNITS: dict[str, tuple[Unit, str]] = {
     "ms": ("ms", "1"),
     "s": ("ms", "1e3"),
 }
-_NAMES = get_args(Unit)
+_NAMES = get_args(AmountUnit)
 _WANTED = 'a share (0.35 or "35%"), a count of multiply-adds ("60M", "1.2G") or, with a latency table, a time ("2.5ms")'
 
 
@@ -32,7 +32,7 @@ class Amount:
     """A budget as the user gave it: a share of the dense FLOPs, a count of multiply-adds, or milliseconds."""
 
     value: float
-    unit: Unit
+    unit: AmountUnit
 
     def kept_of(self, dense_flops: float, latency: "LatencyTable | None" = None) -> float:
         """The amount as a share of ``dense_flops``; a time needs the table ``latency``."""

@@ -4,10 +4,10 @@ from typing import TypeVar
 
 from torch import Tensor
 
-Count = TypeVar("Count", int, float, Tensor)
+Number = TypeVar("Number", int, float, Tensor)
 
 
-def conv_flops(positions: int, inputs: Count, taps: int, outputs: Count) -> Count:
+def conv_flops(positions: int, inputs: Number, taps: int, outputs: Number) -> Number:
     """FLOPs of a convolution.
 
     ``positions`` is HW, ``taps`` is k². ``inputs`` and ``outputs`` are the numbers of channels, or of live channels;

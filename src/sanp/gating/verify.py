@@ -12,7 +12,7 @@ from sanp.core.modules import call_with, evaluating, tensors_in
 from sanp.gating.network import GatedNetwork
 from sanp.spm.recording import Gates, record
 
-TOLERANCE = 1e-4
+GATING_TOLERANCE = 1e-4
 """largest accepted difference, relative to the largest output. Moved batch norms round differently; a wrong network
 differs by far more."""
 
@@ -82,10 +82,11 @@ def check_unchanged(gated: GatedNetwork, example: Any, expected: Any) -> None:
                 f"{missing[0]} of {type(gated.net).__name__} does not run as it did before it was gated "
                 f"({len(missing)} in all): its forward asks what its modules are; name them in skip"
             )
-        if largest_difference(result, expected) <= TOLERANCE:
+        if largest_difference(result, expected) <= GATING_TOLERANCE:
             return
         again = call_with(gated, example)
-    if largest_difference(again, result) <= TOLERANCE:  # otherwise the network uses random numbers in evaluation too
+    # If not, the network uses random numbers in evaluation too, and nothing can be compared.
+    if largest_difference(again, result) <= GATING_TOLERANCE:
         raise SanpError(
             f"{type(gated.net).__name__} computes something else once it is gated, with all gates open: its forward "
             "asks what its modules are, or reads their parameters; name those modules in skip"

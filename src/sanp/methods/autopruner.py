@@ -144,7 +144,7 @@ class AutoPruner:
         )
 
 
-MOST = 0.9
+HIGHEST_RATE = 0.9
 """the highest rate that a decision may leave for the layers after it"""
 
 
@@ -165,12 +165,12 @@ def closed_in(
     """The groups that are removed after a block of layers has learned, those of ``removed`` included.
 
     ``scores`` are the v of the block's groups; those up to 0 are removed. If the budget could then not be met with a
-    rate from 0 to ``MOST`` in the layers after it, ``rest``, the threshold is moved so that it is met with ``rate``
-    there.
+    rate from 0 to ``HIGHEST_RATE`` in the layers after it, ``rest``, the threshold is moved so that it is met with
+    ``rate`` there.
     """
     groups = cutting.channel_groups
     own = removed | below(groups, scores, 0.0)
-    lowest = cutting.kept_without(at_rate(cutting, own, rest, MOST))
+    lowest = cutting.kept_without(at_rate(cutting, own, rest, HIGHEST_RATE))
     if rest and lowest <= cutting.kept <= cutting.kept_without(own):
         return own
     order = {group: float(rank) for rank, group in enumerate(sorted(scores, key=lambda group: scores[group]))}

@@ -63,7 +63,7 @@ class ControlNode(Saliency):
             return values
 
 
-def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> ChoosingSPM:
+def d2nn_spm(in_channels: int, out_channels: int, config: SPMConfig) -> ChoosingSPM:
     """An SPM with a control node; SANP's settings in ``config`` are not used."""
     return ChoosingSPM(ControlNode(in_channels), out_channels, WIDTHS)
 
@@ -94,7 +94,7 @@ class D2NN(ChoosingMethod):
 
     def spm_maker(self) -> MakeSPM:
         """SPMs with a control node each."""
-        return make_spm
+        return d2nn_spm
 
     def learn(self, episode: Episode, price: float) -> Tensor:
         """The mean squared distance of the values of the chosen actions from the episode's reward."""

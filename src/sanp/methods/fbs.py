@@ -88,7 +88,7 @@ class BoostingSaliency(Saliency):
         return FoldedSaliency(self.phi.weight, self.phi.bias, torch.eye(channels), torch.zeros(channels), absolute=True)
 
 
-def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
+def fbs_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     """An SPM with FBS's predictor that opens a fixed number of channels; SANP's settings in ``config`` are not used."""
     return SPM(BoostingSaliency(in_channels, out_channels), TopK(out_channels, round_up=True))
 
@@ -104,7 +104,7 @@ class FBS(GatingMethod):
 
     def spm_maker(self) -> MakeSPM:
         """SPMs with FBS's predictors; all channels are open at first."""
-        return make_spm
+        return fbs_spm
 
     def prepare(self, gated: GatedNetwork) -> None:
         """Freezes the scales of the batch norms, whose place the predictors take."""

@@ -23,14 +23,14 @@ from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.methods.cutting.clusters import (
     Part,
+    cluster_spread,
     farthest_first,
     filters,
     k_means,
-    merge,
+    merge_clusters,
     nearest_to_mean,
     parts_of,
     rows_of,
-    spread,
 )
 from sanp.methods.cutting.cutting import Cutting
 from sanp.methods.cutting.ranking import removable_groups
@@ -137,7 +137,7 @@ class FCP:
     def _reduce(self, cutting: Cutting, layer: Clustered) -> set[int]:
         """Leaves one channel of each cluster; returns the groups of the others, which are to be cut."""
         if self.config.merge == "mean":
-            return merge(cutting.net, cutting.channel_groups, layer.groups, layer.assigned)
+            return merge_clusters(cutting.net, cutting.channel_groups, layer.groups, layer.assigned)
         left = nearest_to_mean(filters(cutting.net, layer.parts), layer.assigned)
         return set(layer.groups.tolist()) - set(layer.groups[left].tolist())
 
@@ -185,7 +185,7 @@ def _cluster_pull(net: nn.Module, clustered: list[Clustered], strength: float) -
 
     def penalty(forward: Forward) -> Tensor:
         spreads = [
-            spread(rows_of(net, part), layer.assigned, layer.count)
+            cluster_spread(rows_of(net, part), layer.assigned, layer.count)
             for layer in clustered
             if layer.count < len(layer.groups)
             for part in layer.parts

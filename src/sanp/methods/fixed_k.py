@@ -41,7 +41,7 @@ class FixedKConfig:
         return replace(given, standardize=standardize, centre=given.centre if self.centre is None else self.centre)
 
 
-def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
+def fixed_k_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
     """An SPM with SANP's saliency that opens a fixed number of channels."""
     saliency = predicted_saliency(in_channels, out_channels, config)
     group = gcd(out_channels, config.group)
@@ -64,7 +64,7 @@ class FixedK(GatingMethod):
 
     def spm_maker(self) -> MakeSPM:
         """SPMs that open a fixed number of channels; all of them at first."""
-        return make_spm
+        return fixed_k_spm
 
     def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
         """Warm-up, then joint training while the density falls to that of the budget."""

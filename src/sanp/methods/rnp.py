@@ -23,8 +23,8 @@ from sanp.spm.saliency import Saliency, descriptor
 from sanp.tracing.topology import module_path
 
 GROUPS = 4
-HIDDEN = 128
-WIDTHS = tuple((i + 1) / GROUPS for i in range(GROUPS))
+STATE_SIZE = 128
+GROUP_WIDTHS = tuple((i + 1) / GROUPS for i in range(GROUPS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +51,11 @@ class Agent(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cell = nn.RNNCell(HIDDEN, HIDDEN)
-        self.decode = nn.Linear(HIDDEN, GROUPS)
+        self.cell = nn.RNNCell(STATE_SIZE, STATE_SIZE)
+        self.decode = nn.Linear(STATE_SIZE, GROUPS)
         with torch.no_grad():  # at first running all groups has the highest value, so that the network is unchanged
             self.decode.weight.mul_(0.01)
-            self.decode.bias.copy_(0.1 * torch.tensor(WIDTHS))
+            self.decode.bias.copy_(0.1 * torch.tensor(GROUP_WIDTHS))
 
 
 _hidden: ContextVar[Tensor | None] = ContextVar("hidden", default=None)
@@ -71,7 +71,7 @@ class RecurrentValues(Saliency):
 
     def __init__(self, in_channels: int, agent: Agent) -> None:
         super().__init__()
-        self.encode = nn.Linear(in_channels, HIDDEN)
+        self.encode = nn.Linear(in_channels, STATE_SIZE)
         self.agent = agent
         self.first = self.last = False
 
@@ -108,7 +108,7 @@ class RNP(ChoosingMethod):
     layer_adaptive: bool = True
     sample_adaptive: bool = True
     simplified: str = "network and agent learn from the same forward, not in turns; price and widths follow the budget"
-    widths: tuple[float, ...] = WIDTHS
+    widths: tuple[float, ...] = GROUP_WIDTHS
     config: RNPConfig = field(default_factory=RNPConfig)
 
     def spm_maker(self) -> MakeSPM:
@@ -116,7 +116,7 @@ class RNP(ChoosingMethod):
         agent = Agent()
 
         def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> ChoosingSPM:
-            return ChoosingSPM(RecurrentValues(in_channels, agent), out_channels, WIDTHS)
+            return ChoosingSPM(RecurrentValues(in_channels, agent), out_channels, GROUP_WIDTHS)
 
         return make_spm
 

@@ -44,7 +44,7 @@ class StaticConfig:
         check_fields(self)
 
 
-def make_spm(in_channels: int, out_channels: int, config: SPMConfig, *, scales: bool = False) -> SPM:
+def static_spm(in_channels: int, out_channels: int, config: SPMConfig, *, scales: bool = False) -> SPM:
     """An SPM like SANP's, but with a learned constant in place of the descriptor."""
     saliency = StaticSaliency(
         in_channels, out_channels, reduction=config.reduction, bias=config.bias, start=config.start
@@ -63,7 +63,7 @@ class Static(GatingMethod):
 
     def spm_maker(self) -> MakeSPM:
         """SPMs with constant gates."""
-        return partial(make_spm, scales=self.config.scales)
+        return partial(static_spm, scales=self.config.scales)
 
     def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
         """The stages of SANP, by default with the learning rate ``RATE`` and noise until the last share ``SETTLE``."""

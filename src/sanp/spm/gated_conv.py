@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from sanp.core.errors import SanpError
 from sanp.spm.module import SPM
-from sanp.spm.outside_norm import over_positions, scale_later
+from sanp.spm.outside_norm import scale_later, scale_of_map
 from sanp.spm.recording import decided, note
 
 
@@ -44,7 +44,7 @@ class _Normalised(nn.Module):
         if self.norm_outside:
             scale_later(self.name, y, scale)
             return y
-        return y * over_positions(scale, y)
+        return y * scale_of_map(scale, y)
 
 
 class GatedConv(_Normalised):

@@ -20,7 +20,7 @@ _Waiting = dict[int, tuple[Tensor, Tensor]]
 _waiting: ContextVar[_Waiting | None] = ContextVar("waiting", default=None)
 
 
-def over_positions(scale: Tensor, features: Tensor) -> Tensor:
+def scale_of_map(scale: Tensor, features: Tensor) -> Tensor:
     """A scale (N, C) in the shape (N, C, 1, ...) and the precision that multiply ``features`` (N, C, ...)."""
     return scale.to(features.dtype).reshape(*scale.shape, *(1,) * (features.dim() - 2))
 
@@ -68,5 +68,5 @@ class ScaleAfterNorm(TorchFunctionMode):
             features = args[0] if args else (kwargs or {})["input"]
             _, scale = waiting.pop(id(features), (None, None))
             if scale is not None:
-                return result * over_positions(scale, result)
+                return result * scale_of_map(scale, result)
         return result

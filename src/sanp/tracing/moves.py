@@ -11,7 +11,7 @@ from sanp.tracing.masks import LIVE
 from sanp.tracing.operator_call import OperatorCall
 
 
-def move(call: OperatorCall) -> Any:
+def run_on_ids(call: OperatorCall) -> Any:
     """Runs the operator on ids in place of numbers and returns its result.
 
     None if the operator does more than to move elements, or moves them to places that depend on the network's input.

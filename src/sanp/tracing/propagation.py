@@ -12,7 +12,7 @@ from sanp.tracing.masks import LIVE, ZERO, MaskTable
 from sanp.tracing.operator_call import OperatorCall, joined_along
 from sanp.tracing.operators import CAN_ZERO, MAKES_LIVE, MOVE
 from sanp.tracing.sample_dims import SampleDims
-from sanp.tracing.zero_rules import RULES
+from sanp.tracing.zero_rules import ZERO_RULES
 
 FEW = 16
 """a channel whose positions have more different masks than this counts as live; up to this many are joined by OR"""
@@ -89,7 +89,7 @@ class Propagation:
                 self.note_unknown(f"{node.op} across samples")
 
     def _apply(self, node: Node) -> Any:
-        rule = RULES.get(node.op) or RULES.get(node.base_op)
+        rule = ZERO_RULES.get(node.op) or ZERO_RULES.get(node.base_op)
         made = None
         if rule is not None:
             try:

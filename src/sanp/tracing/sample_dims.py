@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from sanp.tracing.graph import ALIASED, WRITTEN, ConvolutionCall, Node, Trace, Value
 from sanp.tracing.masks import MaskTable
-from sanp.tracing.moves import move, written
+from sanp.tracing.moves import run_on_ids, written
 from sanp.tracing.operator_call import OperatorCall
 from sanp.tracing.operators import ALONG, MOVE, REDUCE
 from sanp.tracing.zero_rules import dim_along, reduced_dims
@@ -80,7 +80,7 @@ class SampleDims:
             return [None] * len(node.outputs)
         if name in MOVE or node.op == WRITTEN:
             try:
-                made = (move if name in MOVE else written)(self._call(node))
+                made = (run_on_ids if name in MOVE else written)(self._call(node))
             except (RuntimeError, IndexError, TypeError, ValueError):
                 made = None
             if made is not None:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from sanp.tracing.graph import WRITTEN, ConvolutionCall
 from sanp.tracing.masks import LIVE, ZERO
-from sanp.tracing.moves import move, written
+from sanp.tracing.moves import run_on_ids, written
 from sanp.tracing.operator_call import OperatorCall, joined_along
 from sanp.tracing.operators import ALONG, ATTENTION, KEEP_ZERO, MOVE, POOL, REDUCE
 
-Rule = Callable[[OperatorCall], Any]
+ZeroRule = Callable[[OperatorCall], Any]
 
 
 def _keep(call: OperatorCall) -> Any:
@@ -209,9 +209,9 @@ def _depthwise(call: OperatorCall) -> Any:
     return None if channels is None else _over_map(channels.repeat_interleave(call.shape[1] // groups, 1), call.shape)
 
 
-RULES: dict[str, Rule] = {
+ZERO_RULES: dict[str, ZeroRule] = {
     **dict.fromkeys(KEEP_ZERO, _keep),
-    **dict.fromkeys(MOVE, move),
+    **dict.fromkeys(MOVE, run_on_ids),
     **dict.fromkeys(POOL, _pool),
     **dict.fromkeys(REDUCE, _reduce),
     **dict.fromkeys(("add", "sub", "maximum", "minimum", "lerp", "hypot"), _union),

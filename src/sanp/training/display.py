@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from sanp.core.checks import is_installed
-from sanp.training.history import percent
+from sanp.training.history import share_text
 from sanp.training.stage import Progress
 
 T = TypeVar("T")
 COLUMNS = ("stage", "epoch", "loss", "accuracy", "cost", "budget", "λ", "test", "time left")
-WIDTHS = (9, 8, 8, 8, 7, 7, 7, 7, 9)
+COLUMN_WIDTHS = (9, 8, 8, 8, 7, 7, 7, 7, 9)
 """of a plain line, 79 characters in all"""
 WHAT_FOLLOWS = "batch norm statistics and thresholds ..."
 
@@ -92,7 +92,7 @@ class Display:
         return cells if self.tested else (*cells[:7], *cells[8:])
 
     def _line(self, cells: tuple[str, ...]) -> str:
-        stage, *others = zip(cells, WIDTHS, strict=True)
+        stage, *others = zip(cells, COLUMN_WIDTHS, strict=True)
         shown = [others[i] for i in range(len(others)) if self.tested or i != 6]
         return f"{stage[0]:<{stage[1]}} " + " ".join(f"{cell:>{width}}" for cell, width in shown)
 
@@ -101,11 +101,11 @@ class Display:
             "".join(each if each.isprintable() else "?" for each in progress.stage),
             f"{progress.epoch}/{progress.epochs}",
             f"{progress.loss:.3f}",
-            percent(progress.accuracy),
-            percent(progress.kept),
-            percent(progress.target),
+            share_text(progress.accuracy),
+            share_text(progress.kept),
+            share_text(progress.target),
             "" if progress.cost_weight is None else f"{progress.cost_weight:+.2f}",
-            percent(self._test.get(progress.stage)),
+            share_text(self._test.get(progress.stage)),
             clock(self._seconds_left(progress)),
         )
 

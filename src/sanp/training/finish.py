@@ -18,7 +18,7 @@ from sanp.training.precision import Format
 from sanp.training.stage import Loader
 from sanp.training.task import Task
 
-FAR = 0.03
+CHANGED_GATES = 0.03
 """if calibration changed the computed share of the FLOPs by more, the gates are so different that the batch norm
 statistics are estimated again"""
 
@@ -107,7 +107,7 @@ def finish(gated: GatedNetwork, task: Task, kept: float) -> None:
             if count == 0 or not gated.layers:
                 break
             before, reached = calibrate(gated, batches, kept)
-            if abs(before - kept) <= FAR:
+            if abs(before - kept) <= CHANGED_GATES:
                 break
     same_everywhere(gated)  # the user's own loader may give each process other images
     if abs(reached - kept) > MISSED and rank() == 0:

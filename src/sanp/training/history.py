@@ -74,13 +74,14 @@ class History:
     def __repr__(self) -> str:
         head = f"{'stage':<10} {'epoch':>5} {'loss':>8} {'accuracy':>9} {'cost':>7} {'budget':>7} {'λ':>7}"
         rows = [
-            f"{each.stage:<10} {each.epoch:>5} {each.loss:>8.3f} {percent(each.accuracy):>9} {percent(each.kept):>7} "
-            f"{percent(each.target):>7} {'' if each.cost_weight is None else f'{each.cost_weight:+.2f}':>7}".rstrip()
+            f"{each.stage:<10} {each.epoch:>5} {each.loss:>8.3f} {share_text(each.accuracy):>9} "
+            f"{share_text(each.kept):>7} {share_text(each.target):>7} "
+            f"{'' if each.cost_weight is None else f'{each.cost_weight:+.2f}':>7}".rstrip()
             for each in self.epochs
         ]
         return "\n".join([head, *rows])
 
 
-def percent(share: float | None) -> str:
+def share_text(share: float | None) -> str:
     """A share as text; nothing for None."""
     return "" if share is None else f"{share:.1%}"

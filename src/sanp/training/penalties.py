@@ -16,7 +16,7 @@ Saliencies = Mapping[str, Tensor]
 """layer name to s (N, C_out)"""
 
 
-Penalty = Callable[[Saliencies, CostModel], Tensor]
+CostPenalty = Callable[[Saliencies, CostModel], Tensor]
 """Computes the penalty from the saliencies of a forward and the cost model of the network."""
 
 
@@ -61,7 +61,7 @@ def runaway_penalty(saliencies: Saliencies, cost: CostModel, low: float = -1.0, 
     return _per_channel(saliencies, cost, lambda s: F.relu(low - s).square() + F.relu(s - high).square())
 
 
-PENALTIES: dict[str, Penalty] = {
+PENALTIES: dict[str, CostPenalty] = {
     "saliency": saliency_penalty,
     "positive": positive_penalty,
     "gates": gate_penalty,

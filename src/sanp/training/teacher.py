@@ -10,7 +10,7 @@ from sanp.core import distributed
 from sanp.core.batch_checks import input_and_target
 from sanp.core.modules import device_of, evaluating
 
-IMAGES, BATCHES = 256, 8
+MOST_IMAGES, MOST_BATCHES = 256, 8
 """so many images are looked at, of at most so many batches"""
 SHUFFLES = 4
 """orders in which the answers of a batch are given to other images"""
@@ -40,7 +40,7 @@ def knowledge(teacher: nn.Module, loader: Any, loss_of: LossOf) -> float | None:
     seen = 0
     with evaluating(teacher):
         for number, batch in enumerate(loader):
-            if number == BATCHES or seen >= IMAGES:
+            if number == MOST_BATCHES or seen >= MOST_IMAGES:
                 break
             x, y = input_and_target(batch)
             y = y.to(device) if isinstance(y, Tensor) else y

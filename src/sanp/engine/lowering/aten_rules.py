@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sanp.engine.lowering.elementwise import (
-    ACTIVATIONS,
+    ACTIVATION_OPERATORS,
     BATCH_NORMS,
     activation_of,
     argument,
@@ -225,7 +225,7 @@ MOVES = (
     "contiguous lift_fresh expand"
 ).split()
 
-POSITIONWISE = (*MOVES, *ACTIVATIONS, "native_layer_norm", "addmm", "mm", "bmm", "add", "sub", "mul", "div")
+POSITIONWISE = (*MOVES, *ACTIVATION_OPERATORS, "native_layer_norm", "addmm", "mm", "bmm", "add", "sub", "mul", "div")
 """operators that take a map with its channels last, if what comes before has made one"""
 
 RULES: dict[str, Rule] = {
@@ -234,7 +234,7 @@ RULES: dict[str, Rule] = {
     "addmm": _linear,
     "mm": _linear,
     "bmm": _products,
-    **dict.fromkeys(ACTIVATIONS, _activation),
+    **dict.fromkeys(ACTIVATION_OPERATORS, _activation),
     "add": _add,
     "sub": _add,
     "rsub": _reversed_difference,

@@ -16,7 +16,7 @@ _PLAIN = {"relu": "relu", "silu": "silu", "hardswish": "hardswish", "hardsigmoid
 _PLAIN |= {"sigmoid": "sigmoid", "tanh": "tanh"}
 _CLIPS = {"hardtanh": (-1.0, 1.0), "relu6": (0.0, 6.0), "clamp": (-np.inf, np.inf), "clamp_min": (-np.inf, np.inf)}
 BATCH_NORMS = ("native_batch_norm", "_native_batch_norm_legit_no_training")
-ACTIVATIONS = (*_PLAIN, *_CLIPS, "leaky_relu", "elu", "gelu", "_prelu_kernel")
+ACTIVATION_OPERATORS = (*_PLAIN, *_CLIPS, "leaky_relu", "elu", "gelu", "_prelu_kernel")
 """names of the aten operators that :func:`activation_of` knows"""
 
 

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from sanp.engine.lowering.elementwise import ACTIVATIONS, BATCH_NORMS, activation_of, batch_norm_of, constant_of
+from sanp.engine.lowering.elementwise import (
+    ACTIVATION_OPERATORS,
+    BATCH_NORMS,
+    activation_of,
+    batch_norm_of,
+    constant_of,
+)
 from sanp.engine.lowering.gate_weights import gate_weights
 from sanp.engine.lowering.known import Padded, Pending, affine
 from sanp.engine.lowering.lowering import Lowering
@@ -79,7 +85,7 @@ def _with(low: Lowering, conv: Pending, node: Node, value: Value | None) -> Pend
     assert value is not None
     if node.inputs() != [value] or conv.act is not None:
         raise Unsupported(f"{node.op} between a convolution and its gate")
-    if node.base_op in ACTIVATIONS:
+    if node.base_op in ACTIVATION_OPERATORS:
         return replace(conv, act=activation_of(node, low.shape(value)[1]))
     if node.base_op in ("alias", "detach", "clone"):
         return conv

@@ -2,7 +2,8 @@
 
 The filter of a channel is everything that it is computed with: the kernels of all convolutions that it is an output of,
 and its scale and shift in their batch norms. Channels with equal filters have equal maps. So one of them can be kept
-and the others removed; the output is the same if the kernels of the layers that read them are summed (:func:`merge`).
+and the others removed; the output is the same if the kernels of the layers that read them are summed (see
+:func:`merge_clusters`).
 """
 
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def cluster_means(rows: Tensor, assigned: Tensor, count: int) -> Tensor:
     return sums / sizes.reshape(-1, *(1,) * (rows.dim() - 1))
 
 
-def spread(rows: Tensor, assigned: Tensor, count: int) -> Tensor:
+def cluster_spread(rows: Tensor, assigned: Tensor, count: int) -> Tensor:
     """Σ |w_i - mean of its cluster|² over the rows w_i; the arguments are those of :func:`cluster_means`."""
     return (rows - cluster_means(rows, assigned, count)[assigned.to(rows.device)]).square().sum()
 
@@ -118,7 +119,7 @@ def nearest_to_mean(points: Tensor, assigned: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def merge(net: nn.Module, channel_groups: ChannelGroups, groups: Tensor, assigned: Tensor) -> set[int]:
+def merge_clusters(net: nn.Module, channel_groups: ChannelGroups, groups: Tensor, assigned: Tensor) -> set[int]:
     """Merges each cluster into its first channel, in place, and returns the groups of all other channels, to be cut.
 
     ``groups`` (C,) holds the group of each channel, ``assigned`` (C,) its cluster. The first channel of a cluster gets

@@ -20,7 +20,7 @@ from sanp.gating.count import ungated_cost
 from sanp.methods.cutting.groups import ChannelGroups
 from sanp.tracing.topology import module_path
 
-SAME = 1e-5
+CUT_TOLERANCE = 1e-5
 """largest accepted difference between the cut and the masked network, relative to the largest output"""
 
 
@@ -85,7 +85,7 @@ def cut(net: nn.Module, channel_groups: ChannelGroups, removed: set[int], exampl
             ) from error
     for wanted, found in pairs:
         if wanted.shape != found.shape or not torch.allclose(
-            wanted, found, rtol=0, atol=SAME * max(1.0, float(wanted.abs().max()))
+            wanted, found, rtol=0, atol=CUT_TOLERANCE * max(1.0, float(wanted.abs().max()))
         ):
             raise SanpError(
                 f"{type(net).__name__} gives something else with fewer channels than with those channels at zero: "

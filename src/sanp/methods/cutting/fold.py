@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from sanp.core.modules import evaluating
 from sanp.gating.network import GatedNetwork
-from sanp.methods.cutting.cut import SAME, CutNetwork, cut
+from sanp.methods.cutting.cut import CUT_TOLERANCE, CutNetwork, cut
 from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.cutting.groups import ChannelGroups
 from sanp.spm.gated_conv import FollowingConv, GatedConv, MovedNorm
@@ -36,7 +36,7 @@ def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> 
         return None
     with evaluating(smaller), torch.no_grad():
         found = smaller(example)
-    near = torch.allclose(found, wanted, rtol=0, atol=SAME * max(1.0, float(wanted.abs().max())))
+    near = torch.allclose(found, wanted, rtol=0, atol=CUT_TOLERANCE * max(1.0, float(wanted.abs().max())))
     return smaller.train(gated.training) if near else None
 
 

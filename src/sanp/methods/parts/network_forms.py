@@ -16,11 +16,11 @@ Described = dict[str, Any]
 Rebuild = Callable[[nn.Module, Mapping[str, Any], Any], nn.Module]
 """Builds a pruned network from a fresh dense network, the form in the header and an example input."""
 
-PIXELS = {"grouped": False, "shuffle": False, "gate_all": True}
+PIXEL_SETTINGS = {"grouped": False, "shuffle": False, "gate_all": True}
 """how channel gating is done, with the values that files of older versions lack"""
 
 
-def describe(network: nn.Module) -> Described | None:
+def form_of(network: nn.Module) -> Described | None:
     """The form of a network, from which it can be built again; None for plain and gated networks."""
     if isinstance(network, CutNetwork):
         kept = {path: {"inputs": each.inputs, "outputs": each.outputs} for path, each in network.kept.items()}
@@ -28,7 +28,7 @@ def describe(network: nn.Module) -> Described | None:
     if isinstance(network, SparseNetwork):
         return {"kind": "sparse", **_origin(network)}
     if isinstance(network, PixelGatedNetwork):
-        how = {name: getattr(network, name) for name in ("groups", *PIXELS)}
+        how = {name: getattr(network, name) for name in ("groups", *PIXEL_SETTINGS)}
         return {"kind": "pixels", **how, **_origin(network)}
     return None
 
@@ -85,7 +85,7 @@ def _pixels(net: nn.Module, form: Mapping[str, Any], example: Any) -> nn.Module:
     groups = form["groups"]
     if type(groups) is not int or groups < 2:
         raise SanpError(f"the file's channel gating has {groups!r} groups: it needs at least 2")
-    how = {name: form.get(name, before) for name, before in PIXELS.items()}
+    how = {name: form.get(name, before) for name, before in PIXEL_SETTINGS.items()}
     wrong = next((name for name, value in how.items() if type(value) is not bool), None)
     if wrong is not None:
         raise SanpError(f"the file's channel gating has {wrong} {how[wrong]!r}: it must be true or false")

@@ -26,11 +26,11 @@ from sanp.tracing.graph import Trace, Value
 from sanp.tracing.topology import Layer
 from sanp.tracing.tracer import trace_forward
 
-STEEPNESS = 2.0
+GATE_STEEPNESS = 2.0
 """α"""
 
 
-ACTIVATIONS = set(
+FOLLOWING_ACTIVATIONS = set(
     "relu relu6 leaky_relu prelu _prelu_kernel elu selu celu silu mish gelu hardswish tanh sigmoid hardsigmoid "
     "hardtanh clamp softplus".split()
 )
@@ -92,7 +92,7 @@ class PixelGate(nn.Module):
         mask = self.mask[:, :, None, None]
         rest: Tensor = conv._conv_forward(x, conv.weight * ~mask, None)
         partial = self._base_path(x)
-        soft = torch.sigmoid(STEEPNESS * (self.norm(partial) - (self.target + self.offset)[:, None, None]))
+        soft = torch.sigmoid(GATE_STEEPNESS * (self.norm(partial) - (self.target + self.offset)[:, None, None]))
         hard = (soft.detach() > 0.5).to(soft.dtype)
         share = hard.float().mean((2, 3))  # (N, C_out)
         note(self.name, Gates(soft.float().mean((2, 3)), share, share))
@@ -226,4 +226,4 @@ def is_activated(trace: Trace, readers: Mapping[Value, list[int]], value: Value)
         return False
     if "batch_norm" in nodes[0].op and nodes[0].outputs[0] is not None:
         return is_activated(trace, readers, nodes[0].outputs[0])
-    return nodes[0].base_op in ACTIVATIONS
+    return nodes[0].base_op in FOLLOWING_ACTIVATIONS

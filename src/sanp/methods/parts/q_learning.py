@@ -34,7 +34,7 @@ from sanp.training.term import Contribution, Forward, stage_with_term
 
 
 @dataclass(frozen=True)
-class Choice(Gates):
+class ChosenWidth(Gates):
     """The gates of a layer, and the choice that they came from."""
 
     values: Tensor
@@ -83,7 +83,7 @@ class ChoosingSPM(SPM):
         self.explore = 0.0
         """ε: the share of the samples for which training chooses a random width"""
 
-    def forward(self, x: Tensor) -> Choice:  # (N, C_in, ...)
+    def forward(self, x: Tensor) -> ChosenWidth:  # (N, C_in, ...)
         """The choice for each sample; the features of open channels are not scaled."""
         values = self.saliency(x.detach())  # (N, widths)
         best = (values.detach() - self.threshold * self.widths).argmax(1)
@@ -95,20 +95,22 @@ class ChoosingSPM(SPM):
             coins = draw_for_batch(lambda shape: torch.rand(shape, device=best.device), best.shape)
             action = torch.where(coins < self.explore, random, best)
         table = self.table.to(values.dtype)
-        return Choice(torch.ones_like(table[best]), table[best], table[action], values, action, self.widths[action])
+        return ChosenWidth(
+            torch.ones_like(table[best]), table[best], table[action], values, action, self.widths[action]
+        )
 
     def score(self, gates: Gates) -> Tensor:
         """Each width's value less its price (N, widths)."""
-        assert isinstance(gates, Choice)
+        assert isinstance(gates, ChosenWidth)
         return gates.values - self.threshold * self.widths
 
 
-def q_values(choices: Mapping[str, Gates]) -> list[Choice]:
+def q_values(choices: Mapping[str, Gates]) -> list[ChosenWidth]:
     """The choices among the gates of a forward, in the order of the layers."""
-    return [choice for choice in choices.values() if isinstance(choice, Choice)]
+    return [choice for choice in choices.values() if isinstance(choice, ChosenWidth)]
 
 
-def taken(choice: Choice) -> Tensor:
+def taken(choice: ChosenWidth) -> Tensor:
     """Q of the width that was chosen (N,)."""
     return choice.values.gather(1, choice.action[:, None])[:, 0]
 
@@ -117,7 +119,7 @@ def taken(choice: Choice) -> Tensor:
 class Episode:
     """One forward as an episode of Q-learning: the choices, and their result for each sample."""
 
-    choices: list[Choice]
+    choices: list[ChosenWidth]
     """of the layers, in order"""
     loss: Tensor
     """(N,): the task's loss of each sample"""
