@@ -32,7 +32,7 @@ from sanp.experiments.run import resumed, train
 from sanp.experiments.run_folder import read_report
 from sanp.experiments.state import Saved
 from sanp.gating.amount import Amount, parse_budget
-from sanp.report.page import write_report
+from sanp.report.page import write_page
 from sanp.report.run_data import read_runs
 from tests.core.test_files import within
 from tests.tools import tiny_run
@@ -232,7 +232,7 @@ def test_a_page_of_a_report_and_metrics_at_their_limits_takes_less_than_twenty_s
     (finished / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     start = time.process_time()
     with within(200):
-        write_report([finished], finished / "report.html")
+        write_page([finished], finished / "report.html")
     assert time.process_time() - start < 20
     assert "</html>" in (finished / "report.html").read_text()
 

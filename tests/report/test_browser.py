@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from sanp.report.figure_files import write_figures
-from sanp.report.page import write_report
+from sanp.report.page import write_page
 from tests.tools import tiny_run
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here: run make browser-test")
@@ -71,7 +71,7 @@ def check_fits_and_keep(visit: Visit, name: str, tmp_path: Path) -> None:
 def opened(folder: Path, visit: Visit) -> Visit:
     """The page of two runs."""
     other = Path(shutil.copytree(folder, folder.parent / "another"))
-    path = write_report([folder, other], folder.parent / "page.html")
+    path = write_page([folder, other], folder.parent / "page.html")
     visit.page.goto(path.as_uri())
     visit.page.wait_for_selector("html[data-ready]", state="attached")
     return visit

@@ -10,7 +10,7 @@ import pytest
 from sanp.core.errors import SanpError
 from sanp.report import page
 from sanp.report.figure_files import write_figures
-from sanp.report.page import render, write_report
+from sanp.report.page import render, write_page
 from sanp.report.run_data import read_runs
 from sanp.report.run_section import run_section
 from tests.tools import tiny_run
@@ -50,7 +50,7 @@ def second(folder: Path, **changes: object) -> Path:
 
 
 def test_the_page_is_one_small_file_that_asks_for_nothing(folder: Path, tmp_path: Path) -> None:
-    path = write_report([folder], tmp_path / "page.html")
+    path = write_page([folder], tmp_path / "page.html")
     assert path.stat().st_size < 6_000_000
     elements = Elements(path.read_text(encoding="utf-8"))
     links = [attributes.get(name) for _, attributes in elements.found for name in ("src", "href") if name in attributes]
@@ -100,9 +100,9 @@ def test_several_runs_are_compared_and_each_has_its_part(folder: Path) -> None:
 def test_a_page_that_would_be_too_large_says_what_it_leaves_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = read_runs([folder, second(folder, accuracy=0.5)])
     whole = render(sources)
-    monkeypatch.setattr(page, "LARGEST", len(whole.encode()) - 1000)
+    monkeypatch.setattr(page, "LARGEST_PAGE", len(whole.encode()) - 1000)
     smaller = render(sources)
-    assert len(smaller.encode()) <= page.LARGEST + 1000
+    assert len(smaller.encode()) <= page.LARGEST_PAGE + 1000
     assert [each.get("id") for each in Elements(smaller).named("article")] == ["run0"]
     assert "Make a page of their own for: other-1" in Elements(smaller).words
 
@@ -141,8 +141,8 @@ def test_a_run_without_a_record_of_its_training_says_so(folder: Path) -> None:
 
 def test_mistakes_are_told(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SanpError, match="is a folder"):
-        write_report([folder], tmp_path)
+        write_page([folder], tmp_path)
     with pytest.raises(SanpError, match="choose one of png, svg, pdf"):
         write_figures([folder], tmp_path / "figures", "bmp")
     with pytest.raises(SanpError, match="not a run folder"):
-        write_report([tmp_path / "nothing"], tmp_path / "page.html")
+        write_page([tmp_path / "nothing"], tmp_path / "page.html")

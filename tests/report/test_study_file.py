@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sanp.core.errors import SanpError
-from sanp.report.study_file import FILE, study_of
+from sanp.report.study_file import STUDY_FILE, study_of
 
 
 def test_a_second_study_needs_no_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def test_a_second_study_needs_no_data(folder: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\x08\0\0\0\0\0\0\0{}      "])
 def test_a_damaged_study_is_made_again(folder: Path, content: bytes) -> None:
     first = study_of(folder)
-    (folder / FILE).write_bytes(content)
+    (folder / STUDY_FILE).write_bytes(content)
     assert np.array_equal(study_of(folder).flops, first.flops)
 
 

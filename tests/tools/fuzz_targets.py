@@ -34,7 +34,7 @@ from sanp.methods.weight import SparseNetwork
 from sanp.report.predict import Predictor
 from sanp.report.run_data import read_runs
 from sanp.report.run_section import run_section
-from sanp.report.study_file import FILE
+from sanp.report.study_file import STUDY_FILE
 from sanp.training.fitting import fit_stages
 from sanp.training.stage import Stage
 from sanp.training.task import Task
@@ -193,14 +193,14 @@ def _pages(folder: Path) -> list[Target]:
 
     def page() -> object:
         source = read_runs([run])[0]
-        files = (run / "report.json", run / "metrics.jsonl", run / FILE)
+        files = (run / "report.json", run / "metrics.jsonl", run / STUDY_FILE)
         content = b"".join(path.read_bytes() for path in files if path.is_file())
         return run_section(source) if zlib.crc32(content) % 16 == 0 else source
 
     return [
         target("report.json", page, mutate.in_json, mutate.in_json),
         target("metrics.jsonl", page, mutate.in_json_lines),
-        target(FILE, page, mutate.in_safetensors),
+        target(STUDY_FILE, page, mutate.in_safetensors),
         target("inputs.json", lambda: Predictor(run), mutate.in_json, mutate.in_json),
     ]
 

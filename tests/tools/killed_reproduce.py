@@ -15,7 +15,7 @@ import torch
 import torch._dynamo  # loaded once here, not in every child
 import torch.utils.tensorboard
 
-from sanp.cli.reproduce import reproduce
+from sanp.cli.reproduce import reproduce_paper
 from sanp.experiments.table import NAMES
 from tests.tools.tiny_run import install
 
@@ -36,7 +36,7 @@ def child(root: Path, place: Path) -> int:
     number = os.fork()
     if number == 0:
         page = place / "page.md"
-        reproduce("table1", recipes=root, runs=place / "runs", results=place / "results", page=[page])
+        reproduce_paper("table1", recipes=root, runs=place / "runs", results=place / "results", page=[page])
         os._exit(0)
     return number
 

@@ -12,12 +12,11 @@ from rich.table import Column, Table
 from torch import Tensor, nn
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import FORMS, WeightsOption, build_target, read_input, with_network
+from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, read_input, with_network
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
 from sanp.core.files import write_text
-from sanp.engine.bench.bench import Bench, BenchConfig, random_images
-from sanp.engine.bench.bench import bench as measure
+from sanp.engine.bench.bench import Bench, BenchConfig, bench, random_images
 from sanp.engine.bench.tables import time_against_flops, write_figure
 from sanp.experiments.budgeted import at_budget, training_images
 from sanp.experiments.own_network import build_named
@@ -26,13 +25,13 @@ from sanp.experiments.shipped import run_named
 from sanp.gating.gating import gate
 from sanp.gating.network import GatedNetwork
 
-IMAGES = 128
+THRESHOLD_IMAGES = 128
 """images that the thresholds of each cost are set on"""
 
 
 @with_network
-def bench(
-    target: Annotated[str, typer.Argument(help=f"Folder of a finished run, {FORMS}, or a backbone.")],
+def bench_network(
+    target: Annotated[str, typer.Argument(help=f"Folder of a finished run, {NETWORK_NAMES}, or a backbone.")],
     input: Annotated[
         str, typer.Option(help="Shape of an input of a network that is no run, as 1,3,224,224.")
     ] = "1,3,224,224",
@@ -59,11 +58,11 @@ def bench(
     )
     run, say = run_named(Path(target)), partial(make_console(stderr=True).print, soft_wrap=True)
     if run.is_dir():
-        found = measure(run.resolve().name, *_of_run(run, budget), config, tell=say)
+        found = bench(run.resolve().name, *_of_run(run, budget), config, tell=say)
     elif budget is not None:
         raise SanpError(f"--budget {budget} is for the folder of a run: {target} is none")
     else:
-        found = measure(target, *_of_name(target, input, weights), config, tell=say)
+        found = bench(target, *_of_name(target, input, weights), config, tell=say)
     path = figure or (run if Path(target).is_dir() else Path()) / "bench.html"
     write_figure(time_against_flops([found.as_dict()]), path)
     write_text(path.with_suffix(".json"), json.dumps(found.as_dict()))
@@ -87,7 +86,7 @@ def _of_run(run: Path, budget: str | None) -> tuple[nn.Module, nn.Module, Tensor
     """The network of a run before pruning, with random weights, and after it, at ``budget``; and test images."""
     recipe = read_run(run)
     dataset = load_data(recipe)
-    images, _ = next(iter(evaluation_batches(dataset, IMAGES)))
+    images, _ = next(iter(evaluation_batches(dataset, THRESHOLD_IMAGES)))
     dense = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
     network = at_budget(load_run(run, dataset), budget, training_images(dataset))
     return dense.eval(), network.eval(), images
@@ -96,7 +95,7 @@ def _of_run(run: Path, budget: str | None) -> tuple[nn.Module, nn.Module, Tensor
 def _of_name(target: str, shape: str, weights: Path | None) -> tuple[nn.Module, nn.Module, Tensor]:
     """A network of one's own, the same one gated, and random images; ``weights`` may be those of the gated one."""
     sizes = tuple(read_input(shape).shape[1:])
-    images = random_images(sizes, IMAGES if sizes[-1] <= 64 else IMAGES // 8)
+    images = random_images(sizes, THRESHOLD_IMAGES if sizes[-1] <= 64 else THRESHOLD_IMAGES // 8)
     net = build_target(target, weights, images).eval()
     if isinstance(net, GatedNetwork):
         return build_target(target, None, images).eval(), net, images

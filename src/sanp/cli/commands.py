@@ -23,16 +23,16 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
-    "train": Command(home="train:train", help="Train a network and prune it to a budget."),
+    "train": Command(home="train:train_run", help="Train a network and prune it to a budget."),
     "eval": Command(home="eval:evaluate_run", help="Evaluate a run's network: accuracy, FLOPs, layers."),
     "predict": Command(home="predict:predict", help="Classify image files."),
     "report": Command(home="report:report", help="Make a page that shows what a network learned to skip."),
     "explore": Command(home="explore:explore", help="Open a local page to try images and budgets on a run."),
-    "export": Command(home="onnx:export", help="Write a run's network as an ONNX file that skips channels."),
-    "bench": Command(home="bench:bench", help="Time a network at several costs, beside dense runtimes."),
+    "export": Command(home="onnx:export_run", help="Write a run's network as an ONNX file that skips channels."),
+    "bench": Command(home="bench:bench_network", help="Time a network at several costs, beside dense runtimes."),
     "inspect": Command(home="inspect:inspect", help="Show what gating a network would do."),
-    "compare": Command(home="compare:compare", help="Compare methods in one table."),
-    "reproduce": Command(home="reproduce:reproduce", help="Make the paper's tables and figures again."),
+    "compare": Command(home="compare:compare_methods", help="Compare methods in one table."),
+    "reproduce": Command(home="reproduce:reproduce_paper", help="Make the paper's tables and figures again."),
     "data": Command(home="data:data_app", help="Data sets: what there is, fetching and checking.", group=True),
     "methods": Command(home="methods:methods", help="List the pruning methods, or the settings of one."),
     "presets": Command(home="presets:presets", help="Show what the presets change from the defaults."),

@@ -8,15 +8,14 @@ import typer
 
 from sanp.cli.console import make_console, plain, plain_lines
 from sanp.core.errors import SanpError
-from sanp.experiments.compare import compare as carry_out
-from sanp.experiments.compare import read_plan
+from sanp.experiments.compare import compare, read_plan
 from sanp.experiments.paired import compare_paired, to_markdown
 from sanp.experiments.results import append, commit
 from sanp.experiments.table import FORMATS, read_rows, write_table
 from sanp.experiments.timing import time_runs
 
 
-def compare(
+def compare_methods(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders of finished runs.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Comparison to train: a recipe with methods = [...].")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the comparison (with --recipe).")] = Path("runs/compare"),
@@ -44,7 +43,7 @@ def compare(
     console = make_console(stderr=True)
     if recipe is not None:
         plan = read_plan(recipe, out, seeds=seeds)
-        rows = carry_out(plan, out, workers=workers, timed=time, tell=lambda line: console.print(plain(line)))
+        rows = compare(plan, out, workers=workers, timed=time, tell=lambda line: console.print(plain(line)))
     else:
         if time:
             time_runs(runs or [])

@@ -11,7 +11,7 @@ from sanp.gating.flops import human
 from sanp.training.display import Display
 from sanp.training.finish import finish_in_steps
 
-FAR = 0.1
+FAR_FROM_BUDGET = 0.1
 """Share of the dense FLOPs above the budget from which training has left too much to the thresholds."""
 
 
@@ -39,7 +39,7 @@ def left_to_thresholds(finished: Finished) -> str | None:
     """What to tell the user of a run whose training ended far above its budget; None for other runs."""
     epochs = read_metrics(finished.folder)
     cost = epochs[-1]["cost"] if epochs else None
-    if cost is None or cost <= finished.pruned.kept + FAR:
+    if cost is None or cost <= finished.pruned.kept + FAR_FROM_BUDGET:
         return None
     return (
         f"training ended at {cost:.0%} of the FLOPs and the thresholds closed the rest, which costs accuracy: train "

@@ -7,7 +7,7 @@ import typer
 from torch import nn
 
 from sanp.cli.console import make_console, plain_lines
-from sanp.cli.target import FORMS, WeightsOption, build_target, read_input, with_network
+from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, read_input, with_network
 from sanp.experiments.inputs import read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.gating.describe import table
@@ -18,7 +18,7 @@ from sanp.gating.network import GatedNetwork
 
 @with_network
 def inspect(
-    target: Annotated[str, typer.Argument(help=f"{FORMS}, a backbone, or the folder of a run.")],
+    target: Annotated[str, typer.Argument(help=f"{NETWORK_NAMES}, a backbone, or the folder of a run.")],
     input: Annotated[
         str, typer.Option(help="Shape of the input, as 1,3,224,224; of several, with semicolons.")
     ] = "1,3,224,224",

@@ -7,7 +7,7 @@ import torch
 import typer
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import FORMS, WeightsOption, build_target, read_input, with_network
+from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, read_input, with_network
 from sanp.core.errors import SanpError
 from sanp.experiments.budgeted import at_budget
 from sanp.experiments.inputs import read_inputs
@@ -16,8 +16,10 @@ from sanp.experiments.shipped import run_named
 
 
 @with_network
-def export(
-    target: Annotated[str, typer.Argument(help=f"Folder of a finished run, name of a pretrained network, or {FORMS}.")],
+def export_run(
+    target: Annotated[
+        str, typer.Argument(help=f"Folder of a finished run, name of a pretrained network, or {NETWORK_NAMES}.")
+    ],
     file: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
     input: Annotated[
         str, typer.Option(help="Shape of an input of a network that is no run, as 1,3,224,224.")
@@ -35,7 +37,7 @@ def export(
 ) -> None:
     """Write a run's network as an ONNX file, checked in ONNX Runtime; it skips pruned channels if that is faster."""
     # Imported here, since no other command needs ONNX.
-    from sanp.engine.onnx.exporting import export as write
+    from sanp.engine.onnx.exporting import export
 
     if masked and skipping:
         raise SanpError("--masked and --skipping were given: a file has one of the two forms")
@@ -50,7 +52,7 @@ def export(
     else:
         example = read_input(input)
         network = build_target(target, weights, example)
-    written = write(network.eval(), file, example, dynamic=skipping if masked or skipping else "auto")
+    written = export(network.eval(), file, example, dynamic=skipping if masked or skipping else "auto")
     form = "skips pruned channels" if written.skips else "computes every channel"
     said = f"{plain(file)}: {file.stat().st_size / 1e6:.1f} MB, {form} ({plain(written.why)})"
     make_console().print(said, soft_wrap=True)

@@ -18,7 +18,7 @@ COMMON = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class RecipeSetting:
     """A setting of a recipe, and the option that sets it."""
 
     config: Any
@@ -85,17 +85,17 @@ HelpAll = Annotated[
 ]
 
 
-def all_settings() -> list[Setting]:
+def all_settings() -> list[RecipeSetting]:
     """Every setting of a recipe, then those of its sections and of the methods."""
     plain = [(field.name, default_of(field)) for field in plain_fields(Recipe)]
     found = [
-        Setting(config=Recipe, section="", name=name, default=default)
+        RecipeSetting(config=Recipe, section="", name=name, default=default)
         for name, default in plain
         if not is_dataclass(default)
     ]
     for section, config in sections().items():
         found += [
-            Setting(config=config, section=section, name=field.name, default=default_of(field))
+            RecipeSetting(config=config, section=section, name=field.name, default=default_of(field))
             for field in fields(config)
         ]
     return found

@@ -34,9 +34,9 @@ def report(
     if time:
         _measure_times(runs, console)
     if format == "html":
-        from sanp.report.page import write_report
+        from sanp.report.page import write_page
 
-        page = write_report(runs, out or place / "report.html")
+        page = write_page(runs, out or place / "report.html")
         console.print(f"report: {plain(page)}", soft_wrap=True)
         return
     from sanp.report.figure_files import write_figures

@@ -12,15 +12,14 @@ from sanp.core.errors import SanpError, unknown_name
 from sanp.experiments.documents import fill
 from sanp.experiments.paper.figures import FIGURES, figure_rows, make_lines
 from sanp.experiments.paper.pages import check_pages, write_pages
-from sanp.experiments.paper.reproduce import Mode
-from sanp.experiments.paper.reproduce import reproduce as run_rows
+from sanp.experiments.paper.reproduce import Mode, reproduce
 from sanp.experiments.paper.rows import TABLES, Scope, select
 
-PAGES = [Path("docs/results.md"), Path("README.md")]
+DEFAULT_PAGES = [Path("docs/results.md"), Path("README.md")]
 DRAWN = (*FIGURES, "trade")
 
 
-def reproduce(
+def reproduce_paper(
     what: Annotated[str, typer.Argument(help=f"{', '.join((*TABLES, *DRAWN))}, or all.")],
     backbone: Annotated[str | None, typer.Option(help="Rows of this backbone only.")] = None,
     rows: Annotated[list[str] | None, typer.Option(help="Rows of these names only (files in recipes/).")] = None,
@@ -46,41 +45,47 @@ def reproduce(
     A table runs the rows that have no results line yet; a row that fails does not stop the others. A figure is drawn
     from finished runs, and says what to run where there are none. Both add lines to results/ and fill the pages.
     """
-    known = (*TABLES, *DRAWN, "all")
-    if what not in known:
-        raise unknown_name("table or figure", what, known)
     if stale and show:
         raise SanpError("--stale runs rows and --show runs none: give one of the two")
-    if not recipes.is_dir():
-        raise SanpError(
-            f"{recipes} is not here: the recipes, results and pages of the paper's tables are in the source "
-            "repository, not in the installed package; run this in a checkout of it, or give --recipes"
-        )
-    pages = page or PAGES
-    check_pages(pages)
+    pages = page or DEFAULT_PAGES
+    _check_asked(what, recipes, pages)
     tables = [table for table in TABLES if what in (table, "all")]
     drawn = [figure for figure in DRAWN if what in (figure, "all")]
     if drawn:
         require("figures", "plotly", "kaleido")
-    scope, there = Scope(epochs_scale, limit), 0
+    scope = Scope(epochs_scale, limit)
     failed: list[str] = []
     if tables:
         chosen = select(recipes, tables, backbone=backbone, rows=rows or (), scope=scope, seeds=seeds)
         mode: Mode = "stale" if stale else "none" if show else "missing"
         try:
-            failed = run_rows(chosen, runs, results, run=mode, tell=_tell)
+            failed = reproduce(chosen, runs, results, run=mode, tell=_tell)
         finally:  # also when it is stopped
             write_pages(results, recipes, pages)
         _tell(f"tables: {', '.join(map(str, pages))}")
+    lines = 0
     for figure in (each for each in drawn if each in FIGURES):
         of = figure_rows(recipes, figure, backbone=backbone, rows=rows or (), scope=scope)
-        there += make_lines(figure, of, runs, results, scope=scope, tell=_tell)
-    if what in FIGURES and not there:
+        lines += make_lines(figure, of, runs, results, scope=scope, tell=_tell)
+    if what in FIGURES and not lines:
         raise SanpError(f"{what} has no finished run to be made from: the lines above say what runs one")
     if drawn:
         _draw(drawn, results, figures, pages)
     if failed:
         raise SanpError(f"{len(failed)} of {len(chosen)} rows failed: {'; '.join(failed)}")
+
+
+def _check_asked(what: str, recipes: Path, pages: list[Path]) -> None:
+    """Raises an error if there is no such table or figure, or no folder of recipes, or a page that cannot be filled."""
+    known = (*TABLES, *DRAWN, "all")
+    if what not in known:
+        raise unknown_name("table or figure", what, known)
+    if not recipes.is_dir():
+        raise SanpError(
+            f"{recipes} is not here: the recipes, results and pages of the paper's tables are in the source "
+            "repository, not in the installed package; run this in a checkout of it, or give --recipes"
+        )
+    check_pages(pages)
 
 
 def _tell(line: str) -> None:

@@ -17,11 +17,11 @@ from sanp.experiments.own_network import build_own, given_network, is_own
 from sanp.experiments.shipped import names, pretrained
 from sanp.experiments.weights_file import take_weights
 
-FORMS = "module:factory, timm:NAME, torchvision:NAME or transformers:NAME"
+NETWORK_NAMES = "module:factory, timm:NAME, torchvision:NAME or transformers:NAME"
 
 NetworkOption = Annotated[
     str | None,
-    typer.Option("--network", help=f"The network of a run that was trained with --network: {FORMS}."),
+    typer.Option("--network", help=f"The network of a run that was trained with --network: {NETWORK_NAMES}."),
 ]
 
 
@@ -58,7 +58,7 @@ def build_target(target: str, weights: Path | None, example: Tensor) -> nn.Modul
         net = pretrained(target)
     else:
         known = ", ".join((*BACKBONES, *names()))
-        raise SanpError(f"{target} is no run folder and no network: give a folder, {FORMS}, or one of {known}")
+        raise SanpError(f"{target} is no run folder and no network: give a folder, {NETWORK_NAMES}, or one of {known}")
     if weights is None:
         return net
     if _is_pruned(weights):

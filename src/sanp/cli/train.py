@@ -9,20 +9,21 @@ import typer
 from sanp.cli.console import console, plain
 from sanp.cli.display import before_and_after, live_progress
 from sanp.cli.recipe_options import HelpAll, with_recipe_options
-from sanp.cli.target import FORMS
+from sanp.cli.target import NETWORK_NAMES
 from sanp.core import distributed
 from sanp.core.errors import SanpError
 from sanp.experiments.own_network import given_network
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
-from sanp.experiments.run import Finished, resumed
-from sanp.experiments.run import train as train_run
+from sanp.experiments.run import Finished, resumed, train
 from sanp.experiments.run_folder import read_run
 
 
 @with_recipe_options
-def train(
+def train_run(
     *,
-    network: Annotated[str | None, typer.Option(help=f"A network of your own instead of a backbone: {FORMS}.")] = None,
+    network: Annotated[
+        str | None, typer.Option(help=f"A network of your own instead of a backbone: {NETWORK_NAMES}.")
+    ] = None,
     epochs: Annotated[
         str | None, typer.Option(help="Epochs of the stages: 20,1,12 for pretrain, warm-up and joint, or N for N,1,N.")
     ] = None,
@@ -49,12 +50,12 @@ def train(
         settings = {**settings, "backbone": network}
     given = merge(read_recipe(recipe) if recipe is not None else {}, settings)
     if epochs is not None:
-        given = merge(given, {"fit": read_epochs(epochs)})
+        given = merge(given, {"fit": parse_epochs(epochs)})
     with given_network(settings.get("backbone")):
         _start(make_recipe(given, str(recipe) if recipe is not None else "the command line"), out)
 
 
-def read_epochs(text: str) -> dict[str, int]:
+def parse_epochs(text: str) -> dict[str, int]:
     """The stages' epochs from ``P,W,J`` or ``N``, as settings of the section fit."""
     numbers = [part.strip() for part in text.split(",")]
     if len(numbers) not in (1, 3) or not all(part.isdecimal() and len(part) < 10 for part in numbers):
@@ -87,7 +88,7 @@ def _start(recipe: Recipe, out: Path | None) -> None:
     if recipe.validate is not None:
         console.print(plain(said_of_held_out(recipe)), soft_wrap=True)
     with live_progress(console, recipe) as live:
-        finished = train_run(recipe, folder, watch=live, tell=_tell)
+        finished = train(recipe, folder, watch=live, tell=_tell)
     _show(finished, recipe.budget)
 
 

@@ -11,7 +11,7 @@ MEASURED = "accuracy test_accuracy held_out_accuracy cost target test_kept held_
 
 
 @dataclass(frozen=True, kw_only=True)
-class Epoch:
+class EpochLine:
     """A line of metrics.jsonl; costs are shares of the dense FLOPs, and None is what was not measured."""
 
     stage: str
@@ -27,9 +27,9 @@ class Epoch:
     cost_weight: float | None
 
 
-def read_epochs(folder: Path) -> tuple[Epoch, ...]:
+def read_epochs(folder: Path) -> tuple[EpochLine, ...]:
     """The epochs of the run in a folder; none if it has no metrics.jsonl."""
-    found: list[Epoch] = []
+    found: list[EpochLine] = []
     before = latest = 0  # steps of the stages that are over, and of the last line
     for number, line in enumerate(read_metrics(folder), 1):
         stage, step = line["stage"], line.get("step")
@@ -38,5 +38,5 @@ def read_epochs(folder: Path) -> tuple[Epoch, ...]:
         if found and (stage != found[-1].stage or step <= latest):
             before = found[-1].step
         latest = step
-        found.append(Epoch(stage=stage, step=before + step, **{name: line.get(name) for name in MEASURED}))
+        found.append(EpochLine(stage=stage, step=before + step, **{name: line.get(name) for name in MEASURED}))
     return tuple(found)

@@ -13,18 +13,20 @@ from sanp.report.charts.trade_off import trade_off_of_runs
 from sanp.report.run_data import read_runs
 from sanp.report.run_section import RunSection, run_section
 
-FORMATS = ("png", "svg", "pdf")
-WIDTH = 700
+FIGURE_FORMATS = ("png", "svg", "pdf")
+FIGURE_WIDTH = 700
 """pixels; PNG files have twice as many"""
 
 
 def write_figures(folders: list[Path], out: Path, format: str) -> list[Path]:
     """Writes every figure of the runs in ``folders`` to the folder ``out``, with ``captions.md`` beside them.
 
-    ``format`` is one of ``FORMATS``.
+    ``format`` is one of ``FIGURE_FORMATS``.
     """
-    if format not in FORMATS:
-        raise SanpError(f"format {format!r} is not known: choose one of {', '.join(FORMATS)}, or html for the page")
+    if format not in FIGURE_FORMATS:
+        raise SanpError(
+            f"format {format!r} is not known: choose one of {', '.join(FIGURE_FORMATS)}, or html for the page"
+        )
     require("figures", "kaleido")  # before the study of the images, which takes a while
     runs = read_runs(folders)
     charts = {} if len(runs) == 1 else {"trade": trade_off_of_runs(runs)}
@@ -65,7 +67,7 @@ def draw(charts: dict[Path, Chart], format: str) -> list[Path]:
         {
             "fig": _on_paper(chart),
             "path": str(path),
-            "opts": {"format": format, "width": WIDTH, "height": chart.figure.layout.height, "scale": scale},
+            "opts": {"format": format, "width": FIGURE_WIDTH, "height": chart.figure.layout.height, "scale": scale},
         }
         for path, chart in charts.items()
     ]

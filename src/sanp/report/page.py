@@ -20,11 +20,11 @@ from sanp.report.page_parts import read_part
 from sanp.report.run_data import RunData, read_runs
 from sanp.report.run_section import RunSection, run_section
 
-LARGEST = 5_900_000
+LARGEST_PAGE = 5_900_000
 """bytes of a page: what any mail server lets through"""
 
 
-def write_report(folders: list[Path], out: Path) -> Path:
+def write_page(folders: list[Path], out: Path) -> Path:
     """Writes the page of the runs in these folders to the file ``out``."""
     html = render(read_runs(folders))
     if out.is_dir():
@@ -52,7 +52,7 @@ def render(runs: list[RunData]) -> str:
     for index, run in enumerate(runs):
         section = run_section(run)
         text = of_a_run.render(section=section, prefix=f"run{index}", data=_section_data(section, index))
-        if size + len(text.encode("utf-8")) > LARGEST:
+        if size + len(text.encode("utf-8")) > LARGEST_PAGE:
             left_out.append(run)
         else:
             size += len(text.encode("utf-8"))

@@ -10,7 +10,7 @@ from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import REPORT, read_report, read_run
 from sanp.gating.amount import parse_budget
 from sanp.gating.budget_range import parse_range
-from sanp.report.epochs import Epoch, read_epochs
+from sanp.report.epochs import EpochLine, read_epochs
 from sanp.report.saved_report import parse_report, share
 from sanp.report.study import Study
 from sanp.report.study_file import study_of
@@ -30,7 +30,7 @@ class RunData:
     dense_seconds: float | None
     seconds: float | None
     """per image, before and after pruning, if it was measured"""
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[EpochLine, ...]
     study: Study | None
     no_study: str
     """why there is none"""

@@ -20,8 +20,8 @@ def parse_report(found: Mapping[str, Any]) -> Report:
         LayerReport(
             name=str(layer["name"]),
             kept=share(layer["kept"]),
-            flops=count(layer["flops"]),
-            **{name: int(count(layer[name])) for name in COUNTS},
+            flops=as_count(layer["flops"]),
+            **{name: int(as_count(layer[name])) for name in COUNTS},
         )
         for layer in found["layers"]
     )
@@ -35,17 +35,17 @@ def parse_report(found: Mapping[str, Any]) -> Report:
         raise ValueError("per_sample holds what is not a count")
     return Report(
         accuracy=share(found["accuracy"]),
-        flops=count(found["flops"]),
-        paper_flops=count(found["paper_flops"]),
-        dense_flops=max(1, int(count(found["dense_flops"]))),
-        overhead_flops=int(count(found["overhead_flops"])),
+        flops=as_count(found["flops"]),
+        paper_flops=as_count(found["paper_flops"]),
+        dense_flops=max(1, int(as_count(found["dense_flops"]))),
+        overhead_flops=int(as_count(found["overhead_flops"])),
         per_sample=per_sample,
         layers=layers,
         confusion=confusion,
     )
 
 
-def count(value: Any) -> float:
+def as_count(value: Any) -> float:
     """The value as a number, if it can be a number of channels or FLOPs."""
     number = float(value)
     if not 0 <= number <= LARGEST_COUNT:
@@ -60,7 +60,7 @@ def are_counts(values: npt.NDArray[Any]) -> bool:
 
 def share(value: Any) -> float:
     """The value as a number, if it lies between 0 and 1."""
-    number = count(value)
+    number = as_count(value)
     if number > 1 + 1e-9:  # a mean of ones may be rounded up
         raise ValueError(f"{value!r} is not a share")
     return number

@@ -21,11 +21,11 @@ from sanp.experiments import run_folder
 
 SHOWN = 12
 """images at each end of the cost that are kept to be shown"""
-LARGEST = 96
+LARGEST_PICTURE = 96
 """pixels of a kept image's side at most"""
 
-Floats = npt.NDArray[np.floating[Any]]
-Ints = npt.NDArray[np.integer[Any]]
+FloatArray = npt.NDArray[np.floating[Any]]
+IntArray = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,19 +33,19 @@ class Study:
     """What one pass over the test images showed, image by image and class by class."""
 
     classes: tuple[str, ...]
-    labels: Ints
+    labels: IntArray
     """(N,): the true class"""
-    answers: Ints
+    answers: IntArray
     """(N,): the predicted class"""
-    confidence: Floats
+    confidence: FloatArray
     """(N,): the predicted class's probability"""
-    flops: Floats
+    flops: FloatArray
     """(N,): what the image costs"""
-    open: Mapping[str, Floats]
+    open: Mapping[str, FloatArray]
     """layer name to (K, C_out): the share of a class's images for which a channel is computed"""
-    shown: Ints
+    shown: IntArray
     """(S,): positions of the cheapest images, then of the dearest"""
-    pictures: Ints
+    pictures: IntArray
     """(S, C, H, W): those images, uint8"""
 
     @property
@@ -92,9 +92,9 @@ def make_study(folder: Path, dataset: data.Dataset) -> Study:
     )
 
 
-def _pictures(split: data.Examples, positions: Ints) -> Ints:
+def _pictures(split: data.Examples, positions: IntArray) -> IntArray:
     images = next(iter(split.read([torch.from_numpy(positions.copy())])))  # uint8 (S, C, H, W)
-    if max(images.shape[2:]) > LARGEST:
-        smaller = interpolate(images.float(), (LARGEST, LARGEST), mode="bilinear", antialias=True)
+    if max(images.shape[2:]) > LARGEST_PICTURE:
+        smaller = interpolate(images.float(), (LARGEST_PICTURE, LARGEST_PICTURE), mode="bilinear", antialias=True)
         images = smaller.round().clamp(0, 255).to(torch.uint8)
     return np.asarray(images.numpy())

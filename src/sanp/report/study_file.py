@@ -16,10 +16,10 @@ from sanp.core.limits import LARGEST_COUNT, LARGEST_STUDY, MOST_CLASSES, MOST_LA
 from sanp.experiments import run_folder
 from sanp.experiments.inputs import inputs_of, keep_inputs
 from sanp.report.saved_report import are_counts
-from sanp.report.study import LARGEST, Study, make_study
+from sanp.report.study import LARGEST_PICTURE, Study, make_study
 
-FILE = "study.safetensors"
-FORMAT = "1"
+STUDY_FILE = "study.safetensors"
+STUDY_FORMAT = "1"
 
 
 def study_of(folder: Path) -> Study:
@@ -30,12 +30,12 @@ def study_of(folder: Path) -> Study:
     check_tensor_file(model)
     with model.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    found = _read(folder / FILE, checksum)
+    found = _read(folder / STUDY_FILE, checksum)
     if found is None:
         dataset = run_folder.load_data(run_folder.read_run(folder))
         found = make_study(folder, dataset)
         keep_inputs(folder, inputs_of(dataset))
-        _write(found, folder / FILE, checksum)
+        _write(found, folder / STUDY_FILE, checksum)
     return found
 
 
@@ -46,7 +46,7 @@ def _write(study: Study, path: Path, checksum: str) -> None:
         for name in ("labels", "answers", "confidence", "flops", "shown", "pictures")
     }
     arrays |= {f"open/{name}": np.ascontiguousarray(shares) for name, shares in study.open.items()}
-    header = {"format": FORMAT, "model": checksum, "classes": json.dumps(study.classes)}
+    header = {"format": STUDY_FORMAT, "model": checksum, "classes": json.dumps(study.classes)}
     try:
         write_atomically(path, lambda temporary: save_file(arrays, temporary, header))
     except SanpError:
@@ -59,7 +59,7 @@ def _read(path: Path, checksum: str) -> Study | None:
         check_tensor_file(path, LARGEST_STUDY)
         with safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}
-            if header.get("format") != FORMAT or header.get("model") != checksum:
+            if header.get("format") != STUDY_FORMAT or header.get("model") != checksum:
                 return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         layers = {name.partition("/")[2]: arrays.pop(name) for name in list(arrays) if name.startswith("open/")}
@@ -86,7 +86,7 @@ def _is_whole(study: Study) -> bool:
         and study.pictures.shape[:1] == (shown,)
         and len(sides) == 3
         and sides[0] in (1, 3)
-        and 0 < min(sides) <= max(sides) <= LARGEST
+        and 0 < min(sides) <= max(sides) <= LARGEST_PICTURE
     )
 
 

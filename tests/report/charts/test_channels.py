@@ -1,6 +1,6 @@
 import numpy as np
 
-from sanp.report.charts.channels import agreement, in_order
+from sanp.report.charts.channels import agreement, channel_order
 
 
 def test_agreement_is_the_chance_that_two_images_decide_alike() -> None:
@@ -14,4 +14,4 @@ def test_agreement_is_the_chance_that_two_images_decide_alike() -> None:
 def test_channels_are_ordered_by_the_class_that_uses_them_most() -> None:
     shares = np.array([[0.0, 0.2, 1.0, 0.9, 0.5], [0.0, 0.8, 1.0, 0.3, 0.1]])
     # 2 is always open; class 0 uses 3 (mean .6) and 4 (mean .3) most, class 1 uses 1; 0 is never open.
-    assert in_order(shares).tolist() == [2, 3, 4, 1, 0]
+    assert channel_order(shares).tolist() == [2, 3, 4, 1, 0]

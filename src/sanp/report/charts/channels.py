@@ -4,9 +4,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sanp.report.charts.chart import Chart, Choice
-from sanp.report.charts.style import MARGIN, SCALE, axis_names, blank
+from sanp.report.charts.style import MARGINS, SCALE, axis_names, blank
 from sanp.report.run_data import RunData
-from sanp.report.study import Floats, Ints
+from sanp.report.study import FloatArray, IntArray
 
 NO_TICKS = {"tickvals": [0], "ticktext": [" "], "ticks": ""}
 """an axis with one empty label: without any label, plotly draws the axis title over the map"""
@@ -29,14 +29,14 @@ def channel_choice(run: RunData) -> Choice | None:
     return Choice(key="channels", label="layer", options=options, first=list(options)[-1])
 
 
-def usage(layer: str, names: list[str], shares: Floats) -> Chart:
+def usage(layer: str, names: list[str], shares: FloatArray) -> Chart:
     """A map of classes and channels.
 
     ``shares`` (K, C) are the shares of each class's images for which a channel is computed, ``names`` those of the
     classes.
     """
-    order = in_order(shares)
-    figure = blank(150 + 18 * len(names) if len(names) <= 30 else 700, MARGIN | {"t": 72})
+    order = channel_order(shares)
+    figure = blank(150 + 18 * len(names) if len(names) <= 30 else 700, MARGINS | {"t": 72})
     figure.add_trace(
         go.Heatmap(
             z=np.round(100 * shares[:, order]).astype(np.uint8),
@@ -69,14 +69,14 @@ def usage(layer: str, names: list[str], shares: Floats) -> Chart:
     )
 
 
-def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:
+def alikeness(layer: str, names: list[str], shares: FloatArray) -> Chart:
     """A map of pairs of classes: how often an image of one and an image of the other decide alike on a channel.
 
     The arguments are those of ``usage``. Channels that are the same for all images do not count.
     """
     alike = agreement(shares)
     shown = np.round(100 * alike, 1)
-    figure = blank(150 + 22 * len(names) if len(names) <= 24 else 660, MARGIN | {"t": 72})
+    figure = blank(150 + 22 * len(names) if len(names) <= 24 else 660, MARGINS | {"t": 72})
     figure.add_trace(
         go.Heatmap(
             z=shown,
@@ -109,16 +109,16 @@ def alikeness(layer: str, names: list[str], shares: Floats) -> Chart:
     )
 
 
-def agreement(shares: Floats) -> Floats:  # (K, C) -> (K, K)
+def agreement(shares: FloatArray) -> FloatArray:  # (K, C) -> (K, K)
     """The chance that two independent images decide alike, p q + (1 - p)(1 - q), in the mean over changing channels."""
     changing = shares[:, (shares > 0).any(0) & (shares < 1).any(0)].astype(np.float64)
     if not changing.shape[1]:
         return np.ones((len(shares), len(shares)))
-    both: Floats = (changing @ changing.T + (1 - changing) @ (1 - changing).T) / changing.shape[1]
+    both: FloatArray = (changing @ changing.T + (1 - changing) @ (1 - changing).T) / changing.shape[1]
     return both
 
 
-def in_order(shares: Floats) -> Ints:
+def channel_order(shares: FloatArray) -> IntArray:
     """The order of the channels in a map, from shares (K, C).
 
     First those that all images compute, then by the class that uses each most, last those that none computes.

@@ -10,9 +10,9 @@ from sanp.gating.flops import human
 from sanp.report.charts.chart import Chart
 from sanp.report.charts.style import axis_names, blank
 from sanp.report.charts.table import Cell, Table, millions, number, percent
-from sanp.report.study import Floats, Study
+from sanp.report.study import FloatArray, Study
 
-MOST_CLASSES = 30
+DRAWN_CLASSES = 30
 """of more classes the cheapest and the dearest are drawn; the table has all"""
 
 
@@ -24,8 +24,8 @@ def class_costs(study: Study) -> Chart:
         if (study.labels == index).any()
     }
     order = sorted(flops, key=lambda name: float(np.median(flops[name])))
-    half = MOST_CLASSES // 2
-    drawn = order if len(order) <= MOST_CLASSES else order[:half] + order[-half:]
+    half = DRAWN_CLASSES // 2
+    drawn = order if len(order) <= DRAWN_CLASSES else order[:half] + order[-half:]
     cut = "" if len(drawn) == len(order) else f" The {half} cheapest and the {half} dearest classes; the table has all."
     low, high = (human(float(np.median(flops[name]))) for name in (order[0], order[-1]))
     return Chart(
@@ -40,7 +40,7 @@ def class_costs(study: Study) -> Chart:
     )
 
 
-def _boxes(flops: Mapping[str, Floats]) -> go.Figure:
+def _boxes(flops: Mapping[str, FloatArray]) -> go.Figure:
     """A box for each class, from top to bottom."""
     shares = (0.1, 0.25, 0.5, 0.75, 0.9)
     quantiles = np.array([np.quantile(each / 1e6, shares) for each in flops.values()]).T  # (5, K)
@@ -62,7 +62,7 @@ def _boxes(flops: Mapping[str, Floats]) -> go.Figure:
     return figure
 
 
-def _table(study: Study, flops: Mapping[str, Floats]) -> Table:
+def _table(study: Study, flops: Mapping[str, FloatArray]) -> Table:
     right = {name: study.right[study.labels == index] for index, name in enumerate(study.classes)}
     rows = tuple(
         (

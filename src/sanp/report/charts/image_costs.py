@@ -12,9 +12,9 @@ from sanp.report.charts.class_costs import class_costs
 from sanp.report.charts.style import blank
 from sanp.report.charts.table import Table, millions, number
 from sanp.report.run_data import RunData
-from sanp.report.study import Floats, Study
+from sanp.report.study import FloatArray, Study
 
-BINS = 40
+BARS = 40
 """bars of the histogram of all images"""
 
 
@@ -34,9 +34,9 @@ def image_charts(run: RunData) -> list[Chart]:
     return charts
 
 
-def histogram(flops: Floats, dense: float) -> Chart:
+def histogram(flops: FloatArray, dense: float) -> Chart:
     """How many images cost how much; ``dense`` is the FLOPs of the dense network."""
-    edges = np.histogram_bin_edges(flops / 1e6, BINS)
+    edges = np.histogram_bin_edges(flops / 1e6, BARS)
     counts, _ = np.histogram(flops / 1e6, edges)
     low, middle, high = np.quantile(flops, (0, 0.5, 1))
     figure = _histogram(edges, {"images": (counts / len(flops), BLUE)})
@@ -66,7 +66,7 @@ def histogram(flops: Floats, dense: float) -> Chart:
 def right_and_wrong(study: Study) -> Chart:
     """How many images cost how much, as shares of the right answers and of the wrong ones."""
     right, wrong = study.flops[study.right], study.flops[~study.right]
-    edges = np.histogram_bin_edges(study.flops / 1e6, BINS // 2)
+    edges = np.histogram_bin_edges(study.flops / 1e6, BARS // 2)
     shares = {
         f"right ({len(right):,})": (np.histogram(right / 1e6, edges)[0] / len(right), GREEN),
         f"wrong ({len(wrong):,})": (np.histogram(wrong / 1e6, edges)[0] / len(wrong), ORANGE),
@@ -89,7 +89,7 @@ def right_and_wrong(study: Study) -> Chart:
     )
 
 
-def _histogram(edges: Floats, series: Mapping[str, tuple[Floats, str]]) -> go.Figure:
+def _histogram(edges: FloatArray, series: Mapping[str, tuple[FloatArray, str]]) -> go.Figure:
     """Bars between ``edges`` of one distance; ``series`` gives names their bars' heights and colour.
 
     Two series lie over each other.

@@ -15,10 +15,10 @@ from sanp.experiments.paper.rows import TABLES
 from sanp.experiments.paper.tables import latest, length, model
 from sanp.experiments.results import read
 from sanp.experiments.table import shown
-from sanp.report.charts.channels import NO_TICKS, in_order
+from sanp.report.charts.channels import NO_TICKS, channel_order
 from sanp.report.charts.chart import Chart
 from sanp.report.charts.layers import types_by_layer
-from sanp.report.charts.style import MARGIN, SCALE, axis_names, blank
+from sanp.report.charts.style import MARGINS, SCALE, axis_names, blank
 from sanp.report.charts.trade_off import Point, trade_off
 
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
@@ -84,9 +84,9 @@ def activations(line: Line) -> Chart:
     """Figure 1b: the mean activation of each channel of the last convolution, by class."""
     mean = np.asarray(line["activation"], dtype=np.float64)  # (K, C)
     top = float(np.quantile(mean, 0.99)) or 1.0
-    order = in_order(mean / max(1e-12, float(mean.max())))
+    order = channel_order(mean / max(1e-12, float(mean.max())))
     names, count = line["classes"], mean.shape[1]
-    figure = blank(150 + 18 * len(names) if len(names) <= 30 else 560, MARGIN | {"t": 40})
+    figure = blank(150 + 18 * len(names) if len(names) <= 30 else 560, MARGINS | {"t": 40})
     bar = {"title": {"text": "mean activation", "side": "right"}, "thickness": 10, "outlinewidth": 0}
     figure.add_trace(
         go.Heatmap(z=mean[:, order], y=axis_names(names), zmin=0, zmax=top, colorscale=SCALE, colorbar=bar)

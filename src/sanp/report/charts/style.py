@@ -9,13 +9,13 @@ SCALE = "Cividis"
 """one colour scale for every heat map: even in lightness, the same for all kinds of sight"""
 LIGHT, DARK = ("#1b1f27", "#d5d9e0"), ("#e9ecf1", "#3a414d")
 """colours of text and of lines on a light and on a dark page, as in ``parts/page.css``"""
-MARGIN = {"l": 56, "r": 12, "t": 34, "b": 48}
+MARGINS = {"l": 56, "r": 12, "t": 34, "b": 48}
 """pixels to the left, right, top and bottom"""
 LONGEST = 20
 """letters of a name on an axis"""
 
 
-def blank(height: int, margin: dict[str, int] = MARGIN, **layout: Any) -> go.Figure:
+def blank(height: int, margin: dict[str, int] = MARGINS, **layout: Any) -> go.Figure:
     """An empty figure of this height in pixels; the page gives text and lines the colours of its theme.
 
     ``layout`` is more of plotly's layout, as ``showlegend=False``.

@@ -9,7 +9,7 @@ from sanp.core.colours import BLUE, GREY, ORANGE, PINK
 from sanp.report.charts.chart import Chart
 from sanp.report.charts.style import blank, with_axes
 from sanp.report.charts.table import Cell, Table, percent
-from sanp.report.epochs import Epoch
+from sanp.report.epochs import EpochLine
 from sanp.report.run_data import RunData
 
 
@@ -30,7 +30,7 @@ def training(run: RunData) -> Chart | None:
     )
 
 
-def stages(epochs: tuple[Epoch, ...]) -> list[tuple[int, int, str]]:
+def stages(epochs: tuple[EpochLine, ...]) -> list[tuple[int, int, str]]:
     """First step, last step and name of each stage."""
     found, start = [], 0
     for stage, lines in groupby(epochs, key=lambda epoch: epoch.stage):
@@ -73,7 +73,7 @@ def _mark_stages(figure: go.Figure, marked: list[tuple[int, int, str]], rows: in
     ]
 
 
-def _figure(epochs: tuple[Epoch, ...], gated: bool) -> go.Figure:
+def _figure(epochs: tuple[EpochLine, ...], gated: bool) -> go.Figure:
     rows = 3 if gated else 1
     empty = blank(680 if gated else 320, margin={"l": 56, "r": 12, "t": 70, "b": 48})
     figure = with_axes(make_subplots(rows=rows, cols=1, shared_xaxes=True, vertical_spacing=0.1, figure=empty))
@@ -93,7 +93,7 @@ def _figure(epochs: tuple[Epoch, ...], gated: bool) -> go.Figure:
 
 
 def _lines(
-    figure: go.Figure, epochs: tuple[Epoch, ...], row: int, series: tuple[tuple[str, str, str, str], ...]
+    figure: go.Figure, epochs: tuple[EpochLine, ...], row: int, series: tuple[tuple[str, str, str, str], ...]
 ) -> None:
     """Draws fields of the epochs in a row of the figure, with a legend above it.
 
@@ -146,7 +146,7 @@ def _text(run: RunData) -> str:
     )
 
 
-def _table(epochs: tuple[Epoch, ...]) -> Table:
+def _table(epochs: tuple[EpochLine, ...]) -> Table:
     """A row for each epoch; what was not measured is empty and sorts first."""
 
     def share(value: float | None) -> Cell:

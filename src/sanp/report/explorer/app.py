@@ -21,7 +21,7 @@ OFFERED = 24
 """test images to pick from at a time"""
 
 
-def make_app(explorer: Explorer) -> dash.Dash:
+def make_explorer_app(explorer: Explorer) -> dash.Dash:
     """The page of an explorer, and what happens on it."""
     app = dash.Dash(__name__, title=f"explore {explorer.folder.name}", update_title="", assets_folder="none")
     app.server.config["MAX_CONTENT_LENGTH"] = 2 * LARGEST_UPLOAD  # an image comes as base64 text

@@ -10,7 +10,7 @@ from sanp.evaluation import Seen
 from sanp.report.charts.style import DARK, LIGHT, axis_names, blank
 from sanp.report.explorer.answers import Answer
 
-MOST = 5
+MOST_ANSWERS = 5
 """classes shown"""
 NARROW = {"l": 40, "r": 12, "t": 30, "b": 44}
 
@@ -26,7 +26,7 @@ def coloured(figure: go.Figure, dark: bool) -> go.Figure:
 
 def probabilities(answer: Answer, classes: Sequence[str], label: int | None) -> go.Figure:
     """The most probable classes; the true one, ``label``, is green where it is known."""
-    order = np.argsort(-answer.probabilities, kind="stable")[:MOST]
+    order = np.argsort(-answer.probabilities, kind="stable")[:MOST_ANSWERS]
     figure = blank(70 + 30 * len(order), NARROW, showlegend=False)
     figure.add_trace(
         go.Bar(

@@ -7,7 +7,7 @@ from flask import abort, request
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from sanp.core.errors import SanpError
-from sanp.report.explorer.app import make_app
+from sanp.report.explorer.app import make_explorer_app
 from sanp.report.explorer.explorer import Explorer
 
 HOST = "127.0.0.1"
@@ -16,7 +16,7 @@ HOST = "127.0.0.1"
 def serve(folder: Path, port: int) -> tuple[BaseWSGIServer, str]:
     """A server for the run in ``folder``, and its address; ``serve_forever`` starts it. Port 0 takes a free one."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for every request tells a reader nothing
-    app = make_app(Explorer(folder))
+    app = make_explorer_app(Explorer(folder))
     try:
         server = make_server(HOST, port, app.server, threaded=True)
     except (OSError, SystemExit) as error:  # werkzeug exits where a port is taken
