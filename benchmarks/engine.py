@@ -34,7 +34,7 @@ from sanp.engine.bench.tables import (
 )
 from sanp.engine.tuning_cache import processor
 from sanp.experiments.documents import fill
-from sanp.experiments.results import append, commit, read
+from sanp.experiments.results import append, commit, read_results
 from sanp.gating.network import GatedNetwork
 
 ROOT = Path(__file__).parents[1]
@@ -170,12 +170,12 @@ def print_operators(name: str, pruned: float, threads: int) -> None:
 
 
 def write_tables() -> None:
-    every = list(read(RESULTS))
+    every = list(read_results(RESULTS))
     lines = without_open_gates(every)
     for document in QUOTED:
         fill(document, "engine", engine_table(lines))
     fill(QUOTED[0], "zoo", zoo_table(every))
-    fill(QUOTED[0], "threads", threads_table(read(THREADS)))
+    fill(QUOTED[0], "threads", threads_table(read_results(THREADS)))
     write_figure(time_against_flops(lines), FIGURE)
 
 

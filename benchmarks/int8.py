@@ -20,7 +20,7 @@ from sanp.engine.bench.tables import int8_table
 from sanp.engine.quantise.loss import loss_of
 from sanp.experiments.documents import fill
 from sanp.experiments.inputs import read_inputs
-from sanp.experiments.results import append, commit, read
+from sanp.experiments.results import append, commit, read_results
 from sanp.experiments.shipped import result_of, shipped
 
 TIMES = engine.ROOT / "results" / "int8.jsonl"
@@ -96,7 +96,7 @@ def measure_accuracy(name: str) -> dict[str, object]:
 
 def accuracy_table() -> str:
     """A Markdown table of the errors; of several lines with one network the last counts."""
-    newest = {line["network"]: line for line in read(ERRORS)}
+    newest = {line["network"]: line for line in read_results(ERRORS)}
     table = ["| | error in fp32 | error in int8 | decisions as in fp32 |", "|---|---|---|---|"]
     for name, line in newest.items():
         error = line["error"]
@@ -105,7 +105,7 @@ def accuracy_table() -> str:
 
 
 def write_tables() -> None:
-    fill(DOCUMENT, "int8", int8_table(read(TIMES)))
+    fill(DOCUMENT, "int8", int8_table(read_results(TIMES)))
     fill(DOCUMENT, "int8 accuracy", accuracy_table())
 
 

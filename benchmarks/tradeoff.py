@@ -31,7 +31,7 @@ from sanp.engine.bench.tables import write_figure
 from sanp.engine.tuning_cache import processor
 from sanp.experiments import run_folder
 from sanp.experiments.documents import fill
-from sanp.experiments.results import append, commit, read
+from sanp.experiments.results import append, commit, read_results
 from sanp.experiments.shipped import names, result_of, shipped
 from sanp.report.charts.style import LIGHT
 
@@ -216,7 +216,7 @@ def main() -> None:
             line = {"measured": measured, "values": values, "processor": processor(), "commit": commit()}
             append(RESULTS, line)
     if not given.print and given.what != "errors":
-        draw(list(read(RESULTS)))
+        draw(list(read_results(RESULTS)))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from sanp.core.errors import SanpError
 from sanp.engine.bench.tables import write_figure
 from sanp.experiments import run_folder
 from sanp.experiments.documents import fill
-from sanp.experiments.results import append, read, result_line
+from sanp.experiments.results import append, read_results, result_line
 from sanp.gating.network import GatedNetwork
 from sanp.report.fast_look import FastLook
 
@@ -59,11 +59,11 @@ def draw(results: Path, path: Path) -> None:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    for line in list(read(results / "dial.jsonl"))[-1:]:
+    for line in list(read_results(results / "dial.jsonl"))[-1:]:
         found = line["points"]
         shares, errors = [100 * each["kept"] for each in found], [100 * each["error"] for each in found]
         figure.add_scatter(x=shares, y=errors, mode="lines+markers", name="one network under the dial")
-    rows = [line for table in ("table1", "methods") for line in read(results / f"{table}.jsonl")]
+    rows = [line for table in ("table1", "methods") for line in read_results(results / f"{table}.jsonl")]
     single = {
         round(line["kept"], 3): line["error"]
         for line in rows
@@ -102,7 +102,7 @@ if __name__ == "__main__":
     with torch.no_grad():
         if given.run is not None:
             measure(given.run, given.seconds, given.results)
-    lines = list(read(given.results / "dial.jsonl"))
+    lines = list(read_results(given.results / "dial.jsonl"))
     if lines:
         for document in ("README.md", "docs/dial.md"):
             fill(ROOT / document, "dial", table(lines[-1]))

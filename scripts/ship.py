@@ -21,7 +21,7 @@ from sanp.evaluation import Report, evaluate
 from sanp.experiments import run_folder
 from sanp.experiments.inputs import inputs_of, keep_inputs
 from sanp.experiments.paper.rows import TABLES
-from sanp.experiments.results import read
+from sanp.experiments.results import read_results
 from sanp.experiments.shipped import WEIGHTS
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +49,7 @@ def ship(folder: Path, name: str, *, results: Path, into: Path = WEIGHTS) -> Rep
                 f"{name} in half precision is right for {after.accuracy:.2%} of the images, the run in {folder} for "
                 f"{before['accuracy']:.2%}: they may differ by {SAME:.2%}; nothing was written"
             )
-        found = {"format": run_folder.FORMAT, **after.as_dict(), "dense": before["dense"]}
+        found = {"format": run_folder.REPORT_FORMAT, **after.as_dict(), "dense": before["dense"]}
         (made / "report.json").write_text(json.dumps(found), encoding="utf-8")
         (made / "result.json").write_text(json.dumps(line), encoding="utf-8")
         shutil.rmtree(into / name, ignore_errors=True)
@@ -60,7 +60,7 @@ def ship(folder: Path, name: str, *, results: Path, into: Path = WEIGHTS) -> Rep
 def line_of(report: dict[str, Any], results: Path, folder: Path) -> dict[str, Any]:
     """The results line that this report gave."""
     for file in ("dense", "dial", *TABLES):
-        for line in read(results / f"{file}.jsonl"):
+        for line in read_results(results / f"{file}.jsonl"):
             if all(line.get(key) == report[key] for key in ("error", "flops", "paper_flops", "dense_flops")):
                 return line
     raise SanpError(f"{folder} has no line in {results}: sanp reproduce adds it when the run is finished")

@@ -24,7 +24,7 @@ from sanp.experiments.metrics import Stopwatch, seconds_of
 from sanp.experiments.paper.channel_use import channel_use
 from sanp.experiments.paper.rows import same_work
 from sanp.experiments.recipe import PRESETS, make_recipe, merge
-from sanp.experiments.results import append, read, result_line
+from sanp.experiments.results import append, read_results, result_line
 from sanp.experiments.run import train
 from sanp.experiments.seeds import mean_and_deviation
 from sanp.methods import METHODS
@@ -133,7 +133,7 @@ def study_adaptiveness(
             own = CONTENDERS[name]
             common = merge(setting, {"seed": seed, "limit": images, "pretrained": dense})
             job = Job(make_recipe(merge(common, own)), folder / f"{name}-{images}-seed{seed}")
-            if any(line["name"] == name and same_work(line, job.recipe) for line in read(results)):
+            if any(line["name"] == name and same_work(line, job.recipe) for line in read_results(results)):
                 continue
             if not (job.folder / "model.safetensors").is_file():
                 with Stopwatch(job.folder) as stopwatch:
@@ -170,14 +170,14 @@ def main(study: str, folder: Path, dense: str, images: int, seeds: list[int], co
     results = ROOT / "results" / f"{study}.jsonl"
     if study == "adaptiveness":
         study_adaptiveness(folder / study, results, dense, images, seeds, contenders)
-        fill(QUOTED[study], study, adaptiveness_table(read(results)))
+        fill(QUOTED[study], study, adaptiveness_table(read_results(results)))
         return
-    done = {line["name"] for line in read(results)}
+    done = {line["name"] for line in read_results(results)}
     if study == "methods_digits":
         study_methods(folder / study, results, done)
     else:
         study_settings(study, folder, results, done)
-    fill(QUOTED[study], study, study_table(read(results)))
+    fill(QUOTED[study], study, study_table(read_results(results)))
 
 
 if __name__ == "__main__":

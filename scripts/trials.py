@@ -19,9 +19,9 @@ from typing import Any
 from sanp.core.errors import SanpError
 from sanp.experiments.compare import Job, carry_out
 from sanp.experiments.metrics import Stopwatch, seconds_of
-from sanp.experiments.paper.stale import flat
+from sanp.experiments.paper.stale import flat_settings
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
-from sanp.experiments.results import append, read, result_line
+from sanp.experiments.results import append, read_results, result_line
 from sanp.experiments.run_folder import MODEL, is_finished
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ def read_trials(path: Path, dense: Path) -> list[Trial]:
 def run_trials(trials: Iterable[Trial], dense: Job, folder: Path, results: Path) -> None:
     """Trains the dense network and carries out the trials that have no line yet, each in a folder of its own."""
     for trial in trials:
-        if any(line["name"] == trial.name and line["trial"] == trial.own for line in read(results)):
+        if any(line["name"] == trial.name and line["trial"] == trial.own for line in read_results(results)):
             continue
         for job in (dense, Job(trial.recipe, folder / trial.name)):
             if not is_finished(job.folder):
@@ -81,7 +81,7 @@ def trials_table(lines: Iterable[dict[str, Any]]) -> str:
     for line in every:
         mark = "" if line["method"] in best else "**"
         best.add(line["method"])
-        own = ", ".join(f"`{name} = {value}`" for name, value in flat(line["trial"])) or "defaults"
+        own = ", ".join(f"`{name} = {value}`" for name, value in flat_settings(line["trial"])) or "defaults"
         rows.append(f"| {line['method']} | {own} | {mark}{100 * line['error']:.2f}{mark} | {100 * line['kept']:.2f} |")
     return "\n".join(rows)
 
@@ -100,4 +100,4 @@ if __name__ == "__main__":
         every = read_trials(given.recipe, dense.folder / MODEL)
         wanted = [trial for trial in every if given.methods is None or trial.recipe.method in given.methods]
         run_trials(wanted, dense, given.folder, given.results)
-    print(trials_table(read(given.results)))
+    print(trials_table(read_results(given.results)))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import sanp
 from sanp.experiments.documents import filled
 from sanp.experiments.paper.channel_use import channel_use, last_block
-from sanp.experiments.results import append, read
+from sanp.experiments.results import append, read_results
 from tests.conftest import TwoConvs
 from tests.tools import tiny_run
 
@@ -86,7 +86,7 @@ def test_every_contender_runs_once_a_seed_from_one_dense_network(
     results, dense = tmp_path / "results.jsonl", tmp_path / "dense" / "model.safetensors"
     for _ in range(2):  # the second time there is nothing to do
         study.study_adaptiveness(tmp_path / "runs", results, str(dense), 256, [0, 1], setting=setting)
-    lines = list(read(results))
+    lines = list(read_results(results))
     assert [(line["name"], line["seed"]) for line in lines] == [(name, s) for s in (0, 1) for name in study.CONTENDERS]
     assert len({line["dense_error"] for line in lines}) == 1
     for line in lines:
@@ -105,12 +105,12 @@ def test_the_table_has_means_and_spreads(tmp_path: Path) -> None:
     for seed in range(3):
         values: dict[str, Any] = {"error": 0.10 + 0.02 * seed, "kept": 0.25, "depends_deeper_half": 0.3}
         append(tmp_path / "lines", {"name": "sanp", "seed": seed, "images": 10_000, "epochs": [0, 1, 4], **values})
-    assert study.adaptiveness_table(read(tmp_path / "lines")).splitlines()[2] == (
+    assert study.adaptiveness_table(read_results(tmp_path / "lines")).splitlines()[2] == (
         "| sanp | 10,000, 5 | 3 | 12.00 ± 2.00 | 25.00 ± 0.00 | 30.00 ± 0.00 |"
     )
 
 
 def test_the_results_page_s_table_is_what_the_lines_say() -> None:
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    table = study.adaptiveness_table(read(ROOT / "results" / "adaptiveness.jsonl"))
+    table = study.adaptiveness_table(read_results(ROOT / "results" / "adaptiveness.jsonl"))
     assert filled(text, "adaptiveness", table) == text

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.experiments.documents import filled, study_table
-from sanp.experiments.results import read
+from sanp.experiments.results import read_results
 from tests.conftest import SmallNet
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ def test_the_loop_of_one_s_own_reaches_the_budget(squares_loader: list[tuple[Ten
 )
 def test_a_table_is_what_the_results_say(document: str, study: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
-    assert filled(text, study, study_table(read(ROOT / "results" / f"{study}.jsonl"))) == text
+    assert filled(text, study, study_table(read_results(ROOT / "results" / f"{study}.jsonl"))) == text
 
 
 def test_every_file_that_the_readme_names_is_there() -> None:
@@ -77,7 +77,7 @@ def test_every_file_that_the_readme_names_is_there() -> None:
 @pytest.mark.parametrize("document", ["README.md", "docs/dial.md"])
 def test_the_table_of_the_dial_is_what_its_results_say(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
-    line = list(read(ROOT / "results" / "dial.jsonl"))[-1]
+    line = list(read_results(ROOT / "results" / "dial.jsonl"))[-1]
     assert filled(text, "dial", dial_table(line)) == text
 
 

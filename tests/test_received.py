@@ -87,7 +87,7 @@ def test_a_tuning_file_that_is_a_pipe_is_as_none(tmp_path: Path, monkeypatch: py
     assert path is not None
     os.mkfifo(path)
     with within(5):
-        assert tuning_cache.read(library) == {}
+        assert tuning_cache.read_timings(library) == {}
         tuning_cache.add(library, {"a": Timing({0: 1.0, 1: 2.0}, 0.0, 2)})
 
 

@@ -36,6 +36,18 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def defined(module: ast.Module) -> set[str]:
+    """The names that a module defines at its top level; imported ones are not among them."""
+    names: set[str] = set()
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return names
+
+
 def test_every_entry_of_the_package_is_a_room_and_there_are_at_most_twenty() -> None:
     entries = {path.name for path in SOURCE.iterdir() if path.name != "__pycache__"}
     assert {entry.removesuffix(".py") for entry in entries - OUTSIDE} == set(ROOMS)
@@ -69,6 +81,16 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
     functions = {name for name in sanp.__all__ if callable(getattr(sanp, name)) and name.islower()}
     assert {"gate", "fit", "compile", "export"} <= functions
     assert functions & {path.stem for path in MODULES} == set()
+
+
+def test_a_public_name_is_defined_in_one_module_so_that_it_means_one_thing() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for name in defined(ast.parse(path.read_text(encoding="utf-8"))):
+            if not name.startswith("_"):
+                homes.setdefault(name, []).append(str(path.relative_to(SOURCE)))
+    shared = {name: files for name, files in homes.items() if len(files) > 1}
+    assert shared == {"load": ["checkpoint.py", "data/catalog.py"]}  # sanp.load and sanp.data.load, both public
 
 
 def test_the_folder_of_methods_holds_exactly_the_methods_a_file_each() -> None:

@@ -15,7 +15,7 @@ import sanp
 from sanp.cli.app import make_app
 from sanp.cli.commands import COMMANDS
 from sanp.experiments.documents import filled
-from sanp.experiments.results import read
+from sanp.experiments.results import read_results
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -115,7 +115,7 @@ def test_the_site_has_every_page_once() -> None:
 
 @pytest.mark.parametrize("document", TRADEOFF["QUOTED"], ids=lambda path: path.name)
 def test_error_against_time_is_what_the_results_say(document: Path) -> None:
-    lines = list(read(TRADEOFF["RESULTS"]))
+    lines = list(read_results(TRADEOFF["RESULTS"]))
     text = document.read_text(encoding="utf-8")
     assert filled(text, "headline", TRADEOFF["headline"](lines)) == text
     if document.name == "README.md":

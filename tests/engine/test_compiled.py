@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from sanp.core.errors import SanpError
 from sanp.engine import compile
-from sanp.engine.library import Unavailable, load
+from sanp.engine.library import Unavailable, native_library
 from tests.engine.networks import EXAMPLES, gated_network, outputs, trained_like
 
 try:
-    load()
+    native_library()
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 

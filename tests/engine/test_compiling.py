@@ -9,12 +9,12 @@ from torch import Tensor, nn
 import sanp
 from sanp.core.errors import SanpError, SlowWarning
 from sanp.engine import compile
-from sanp.engine.library import Unavailable, load
+from sanp.engine.library import Unavailable, native_library
 from sanp.spm.module import SPMConfig
 from tests.engine.networks import EXAMPLES, assert_same, gated_network, trained_like
 
 try:
-    load()
+    native_library()
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 
@@ -104,7 +104,7 @@ def test_without_the_library_one_warning_says_so_and_outputs_are_the_same(monkey
     net = nn.Conv2d(2, 3, 3).eval()
     x = torch.randn(2, 2, 8, 8)
     monkeypatch.setenv("SANP_NATIVE", "off")
-    load.cache_clear()
+    native_library.cache_clear()
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -114,7 +114,7 @@ def test_without_the_library_one_warning_says_so_and_outputs_are_the_same(monkey
         assert torch.equal(fast(x), net(x))
         assert fast.plan.instruction_set == "none"
     finally:
-        load.cache_clear()
+        native_library.cache_clear()
 
 
 def test_the_plan_says_what_runs_where_and_why() -> None:

@@ -12,16 +12,16 @@ import sanp
 from sanp.core.errors import LossWarning, SanpError
 from sanp.core.int8_ranges import kept_ranges
 from sanp.engine.bench.tables import int8_table
-from sanp.engine.library import Unavailable, load
+from sanp.engine.library import Unavailable, native_library
 from sanp.engine.quantise.loss import loss_of
 from sanp.engine.quantise.ranges import BINS, Histogram, range_of
 from sanp.experiments.documents import filled
-from sanp.experiments.results import read
+from sanp.experiments.results import read_results
 from sanp.gating.network import GatedNetwork
 from tests.engine.networks import EXAMPLES, Residual, gated_network, trained_like
 
 try:
-    load()
+    native_library()
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 
@@ -201,7 +201,7 @@ def test_calibration_changes_only_the_ranges_of_the_network(gated: GatedNetwork)
 def test_the_document_s_table_is_what_the_results_say() -> None:
     root = Path(__file__).parents[2]
     text = (root / "docs" / "engine.md").read_text(encoding="utf-8")
-    table = int8_table(read(root / "results" / "int8.jsonl"))
+    table = int8_table(read_results(root / "results" / "int8.jsonl"))
     assert "M-CifarNet | 1 |" in table
     assert filled(text, "int8", table) == text
 

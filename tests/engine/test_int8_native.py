@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sanp.core.errors import SanpError
-from sanp.engine.library import Unavailable, load
+from sanp.engine.library import Unavailable, native_library
 from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.byte_operators import ByteConv, Dequantise, Quantise
 from sanp.engine.lowering.operators import Conv, Operator
@@ -13,7 +13,7 @@ from sanp.engine.lowering.shapes import Window
 from tests.tools.byte_cases import ByteCase, wrong, wrong_byte_cases
 
 try:
-    load()
+    native_library()
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 

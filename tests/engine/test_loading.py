@@ -18,9 +18,9 @@ NATIVE = pytest.mark.skipif(not LIBRARIES, reason="no native library")
 @pytest.fixture
 def unloaded() -> Iterator[None]:
     """The library is loaded anew inside the test, and again after it."""
-    library.load.cache_clear()
+    library.native_library.cache_clear()
     yield
-    library.load.cache_clear()
+    library.native_library.cache_clear()
 
 
 @pytest.mark.skipif(not LIBRARIES or shutil.which("nm") is None, reason="no native library, or no nm to look into it")
@@ -33,7 +33,7 @@ def test_no_kernel_file_runs_code_when_the_library_is_loaded() -> None:
 
 @NATIVE
 def test_the_library_has_the_same_number_for_every_name() -> None:
-    loaded = library.load()
+    loaded = library.native_library()
     assert loaded.sanp_operator_name(OperatorKind.CONV) == b"conv"
     assert [loaded.sanp_operator_name(number) for number in (0, len(OperatorKind) + 1, -1)] == [None] * 3
     assert [loaded.sanp_activation_name(number) for number in (0, 12, 13)] == [b"none", b"elu", None]
@@ -55,4 +55,4 @@ def test_a_library_with_other_numbers_is_refused(
 ) -> None:
     monkeypatch.setattr(library, table, names)
     with pytest.raises(library.Unavailable, match="has other numbers for its operators: install the package again"):
-        library.load()
+        library.native_library()

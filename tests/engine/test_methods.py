@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.engine import compile
-from sanp.engine.library import Unavailable, load
+from sanp.engine.library import Unavailable, native_library
 from sanp.methods import METHODS
 from sanp.methods.parts.gating_method import Gating
 from sanp.methods.parts.pixel_gate import PixelGatedNetwork
@@ -15,7 +15,7 @@ from sanp.spm.module import SPMConfig
 from tests.conftest import SmallNet
 
 try:
-    load()
+    native_library()
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from sanp.core.errors import SanpError
-from sanp.engine.library import NativeProgram, Unavailable, load
+from sanp.engine.library import NativeProgram, Unavailable, native_library
 from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.program import ProgramWriter
@@ -17,7 +17,7 @@ from sanp.engine.lowering.shapes import Window
 from tests.tools.engine_cases import random_case, run_case, wrong_cases
 
 try:
-    load()
+    native_library()
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 
@@ -195,5 +195,5 @@ def test_memory_is_given_back() -> None:
 
 
 def test_the_library_exports_plain_c_names() -> None:
-    assert isinstance(load(), ctypes.CDLL)
-    assert load().sanp_operators is not None
+    assert isinstance(native_library(), ctypes.CDLL)
+    assert native_library().sanp_operators is not None

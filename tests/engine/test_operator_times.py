@@ -7,10 +7,10 @@ from torch import nn
 import sanp
 from sanp.core.errors import SanpError
 from sanp.engine import profile
-from sanp.engine.library import Unavailable, load
+from sanp.engine.library import Unavailable, native_library
 
 try:
-    load()
+    native_library()
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 

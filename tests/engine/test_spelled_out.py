@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import sanp
-from sanp.engine.library import Unavailable, load
+from sanp.engine.library import Unavailable, native_library
 from sanp.engine.lowering.spelled_out import with_activations
 from sanp.engine.lowering.units import units_of
 from sanp.tracing.tracer import trace_forward
 
 try:
-    load()
+    native_library()
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sanp.engine import compile, tune, tuning_cache
-from sanp.engine.library import NativeProgram, Unavailable, library_path, load
+from sanp.engine.library import NativeProgram, Unavailable, library_path, native_library
 from sanp.engine.names import ALGORITHMS
 from sanp.engine.timing import Timing
 
 try:
-    load()
+    native_library()
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 
@@ -112,7 +112,7 @@ def test_writers_at_the_same_time_leave_a_whole_file(tuning: Path) -> None:
         writer.start()
     for writer in writers:
         writer.join()
-    found = tuning_cache.read(library_path())
+    found = tuning_cache.read_timings(library_path())
     assert found
     assert all(key.startswith(f"{timing.least[1]:.0f}-") for key, timing in found.items())
     assert [path.suffix for path in tuning.iterdir()] == [".json"]
@@ -139,7 +139,7 @@ def test_a_choice_that_was_not_sure_is_measured_again_until_it_is(
     for expected in (1, 2, 3, 3):  # the third measurement is quiet, and the fourth compilation makes none
         compile(net, torch.zeros(1, 3, 16, 16))
         assert calls == expected
-    (timing,) = tuning_cache.read(library_path()).values()
+    (timing,) = tuning_cache.read_timings(library_path()).values()
     assert timing.least[ALGORITHMS.index("direct")] == 0.9
     assert (timing.best, timing.noise, timing.rounds) == (ALGORITHMS.index("direct"), 0.0, 6)
 
@@ -160,6 +160,6 @@ def test_the_noise_is_that_of_the_algorithms_that_may_be_the_best() -> None:
 def test_every_algorithm_is_timed_and_one_that_is_far_behind_only_once(tuning: Path) -> None:
     net = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
     compile(net, torch.zeros(1, 16, 32, 32))
-    (timing,) = tuning_cache.read(library_path()).values()
+    (timing,) = tuning_cache.read_timings(library_path()).values()
     assert {ALGORITHMS[each] for each in timing.least} == {"direct", "winograd 2x2", "winograd 4x4"}
     assert all(0 < score < 1 for score in timing.least.values())

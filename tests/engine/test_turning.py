@@ -73,13 +73,13 @@ def test_samples_that_torch_computes_have_the_budget_too() -> None:
 def test_without_the_native_library(monkeypatch: pytest.MonkeyPatch) -> None:
     gated = dialled()
     monkeypatch.setenv("SANP_NATIVE", "off")
-    sanp.engine.library.load.cache_clear()
+    sanp.engine.library.native_library.cache_clear()
     try:
         with pytest.warns(UserWarning, match="SANP_NATIVE is off"):
             sanp.engine.compiling._warn_once.cache_clear()
             fast = sanp.compile(gated, IMAGES[:1])
     finally:
-        sanp.engine.library.load.cache_clear()
+        sanp.engine.library.native_library.cache_clear()
     each = [BUDGETS[row % 3] for row in range(24)]
     wanted = torch.stack([expected(gated, budget)[row] for row, budget in enumerate(each)])
     torch.testing.assert_close(fast(IMAGES, budget=each), wanted)

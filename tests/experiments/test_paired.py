@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import sanp
-from sanp.experiments.paired import Pair, compare_paired, paired
+from sanp.experiments.paired import PairedRuns, compare_paired, paired
 from sanp.experiments.run import train
 from sanp.experiments.run_folder import evaluation_batches, load_run
 from tests.cli.conftest import Run, run
@@ -28,7 +28,9 @@ def test_networks_that_answer_alike_do_not_differ() -> None:
     assert paired(answers, answers).deviations == 0
     assert paired(answers, answers).chance == 1
     # What SciPy's binomtest(246, 324 + 246).pvalue gives.
-    assert Pair(images=10_000, first_alone=324, second_alone=246).chance == pytest.approx(0.0012394733857, rel=1e-9)
+    assert PairedRuns(images=10_000, first_alone=324, second_alone=246).chance == pytest.approx(
+        0.0012394733857, rel=1e-9
+    )
 
 
 def test_the_command_pairs_the_first_run_with_each_other_one(run: Run, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from sanp.core.errors import SanpError
-from sanp.experiments.settings import build, help_texts, read_text, to_toml
+from sanp.experiments.settings import build_config, help_texts, to_toml, value_from_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ def test_the_line_under_a_field_is_its_help() -> None:
 
 def test_a_config_survives_the_way_through_toml() -> None:
     config = Outer(count=7, on=False, inner=Inner(rate=2.0, bias=None))
-    assert build(Outer, tomllib.loads(to_toml(config)), "here") == config
+    assert build_config(Outer, tomllib.loads(to_toml(config)), "here") == config
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_a_config_survives_the_way_through_toml() -> None:
 )
 def test_what_does_not_fit_is_named(values: dict[str, object], words: str) -> None:
     with pytest.raises(SanpError, match=words):
-        build(Outer, values, "here")
+        build_config(Outer, values, "here")
 
 
 def test_texts_become_values_of_their_kind() -> None:
-    assert read_text("7", int, "--count") == 7
-    assert read_text("1e-3", float, "--rate") == 0.001
-    assert read_text("none", float | None, "--bias") is None
-    assert read_text("off", bool, "--on") is False
-    assert read_text("7", str, "--name") == "7"
+    assert value_from_text("7", int, "--count") == 7
+    assert value_from_text("1e-3", float, "--rate") == 0.001
+    assert value_from_text("none", float | None, "--bias") is None
+    assert value_from_text("off", bool, "--on") is False
+    assert value_from_text("7", str, "--name") == "7"
     with pytest.raises(SanpError, match="--count is 'many': wanted a whole number"):
-        read_text("many", int, "--count")
+        value_from_text("many", int, "--count")

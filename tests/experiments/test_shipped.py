@@ -10,10 +10,11 @@ from scripts import ship as shipping
 
 import sanp
 from sanp.cli import app as cli
+from sanp.experiments.inputs import read_inputs
 from sanp.experiments.paper.reproduce import reproduce
 from sanp.experiments.paper.rows import select
-from sanp.experiments.results import append, read, result_line
-from sanp.experiments.shipped import FILES, inputs_of, result_of
+from sanp.experiments.results import append, read_results, result_line
+from sanp.experiments.shipped import FILES, result_of
 from tests.tools import tiny_run
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ def test_a_shipped_network_answers_as_its_run_in_half_the_bytes(runs: Path, weig
     report = shipping.ship(runs / run, name, results=runs / "results", into=weights)
     assert sorted(path.name for path in (weights / name).iterdir()) == sorted(FILES)
     small, whole = (path / "model.safetensors" for path in (weights / name, runs / run))
-    kernels = [tensor for tensor in sanp.checkpoint.read(whole)[1].values() if tensor.dim() > 1]
+    kernels = [tensor for tensor in sanp.checkpoint.read_network_file(whole)[1].values() if tensor.dim() > 1]
     numbers = sum(tensor.numel() for tensor in kernels)
     assert whole.stat().st_size - small.stat().st_size == pytest.approx(2 * numbers, rel=0.05)
     network = sanp.pretrained(name)
@@ -68,7 +69,8 @@ def test_a_shipped_network_answers_as_its_run_in_half_the_bytes(runs: Path, weig
     assert again.accuracy == report.accuracy == pytest.approx(before["accuracy"], abs=0.0005)
     assert result_of(name)["error"] == before["error"] and result_of(name)["name"] == run
     assert "activation" not in result_of(name)
-    assert inputs_of(name)["classes"] == list(data.classes) and inputs_of(name)["mean"] == list(data.mean)
+    inputs = read_inputs(weights / name)
+    assert inputs.classes == data.classes and inputs.mean == data.mean
     assert str(runs) not in (weights / name / "config.toml").read_text()  # no path of this machine
 
 
@@ -136,7 +138,7 @@ def test_every_network_in_the_package_says_what_its_results_line_says() -> None:
         assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
         line, report = result_of(folder.name), json.loads((folder / "report.json").read_text())
         assert report["error"] == pytest.approx(line["error"], abs=0.0005)
-        assert line in read(ROOT / "results" / _file(line))
+        assert line in read_results(ROOT / "results" / _file(line))
         found = sanp.evaluate(sanp.pretrained(folder.name), [(torch.randn(8, 3, 32, 32), torch.arange(8))])
         assert found.dense_flops == line["dense_flops"] and (found.kept == 1) == (line["method"] == "dense")
 
@@ -155,7 +157,7 @@ def test_rows_start_from_a_shipped_dense_network_where_its_line_is_known(weights
     told: list[str] = []
     reproduce([row], tmp_path / "elsewhere", tmp_path / "results", tell=told.append)
     assert told[:2] == ["digits-tiny-dense: in dense.jsonl already", "table1/tiny-sanp: begun"]
-    (line,) = read(tmp_path / "results" / "table1.jsonl")
+    (line,) = read_results(tmp_path / "results" / "table1.jsonl")
     assert line["config"]["pretrained"] == "tiny-dense"
     (tmp_path / "results" / "dense.jsonl").unlink()  # a table wants its dense row: trained, and started from
     reproduce([row], tmp_path / "third", tmp_path / "results", tell=told.append)

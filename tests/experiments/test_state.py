@@ -77,7 +77,7 @@ def test_damaged_state_or_that_of_another_version_is_an_error_that_says_so(tmp_p
         train(tiny_run.recipe(), tmp_path / "run", watch=stop)
     state = tmp_path / "run" / "state" / "now.safetensors"
     with pytest.MonkeyPatch.context() as later:
-        later.setattr("sanp.experiments.state.FORMAT", 2)
+        later.setattr("sanp.experiments.state.STATE_FORMAT", 2)
         with pytest.raises(sanp.SanpError, match="has format 1, this sanp reads 2: go on with the sanp that wrote it"):
             resumed(tmp_path / "run")
     state.write_bytes(state.read_bytes()[:200])

@@ -9,7 +9,7 @@ from scripts.trials import RECIPES, read_trials, run_trials, trials_table
 from sanp.core.errors import SanpError
 from sanp.experiments.compare import Job
 from sanp.experiments.recipe import make_recipe, read_recipe
-from sanp.experiments.results import read
+from sanp.experiments.results import read_results
 from tests.tools import tiny_run
 
 COMMON = (
@@ -54,7 +54,7 @@ def test_a_trial_is_a_line_with_its_settings_and_is_not_run_twice(
     dense = Job(make_recipe({**plain, "method": "dense", "fit": {"pretrain_epochs": 1}}), tmp_path / "dense")
     for _ in range(2):
         run_trials(read_trials(path, dense.folder / "model.safetensors"), dense, tmp_path, results)
-    lines = list(read(results))
+    lines = list(read_results(results))
     assert [line["name"] for line in lines] == ["ns-1", "random-1", "ns-2", "random-2"]
     assert [line["trial"] for line in lines[::2]] == [{"ns": {"sparsity": 1e-4}}, {"ns": {"sparsity": 1e-2}}]
     assert {line["held_out_error"] == line["error"] for line in lines} == {True}

@@ -9,7 +9,7 @@ from torch import nn
 
 import sanp
 from sanp.core.errors import SanpError
-from sanp.experiments.table import shown
+from sanp.experiments.table import display_name
 from sanp.gating.network import GatedNetwork
 from sanp.methods import METHODS, config_of, method_named
 from sanp.methods.cutting.cut import CutNetwork
@@ -146,7 +146,7 @@ def test_methods_adapt_to_layers_and_samples_as_the_papers_tables_say() -> None:
 
 def test_a_table_says_which_methods_are_simplified() -> None:
     assert {name for name in METHODS if METHODS[name].simplified} == {"rnp", "d2nn"}
-    assert [shown(name) for name in ("rnp", "d2nn", "cg", "m_cifarnet", "unknown")] == [
+    assert [display_name(name) for name in ("rnp", "d2nn", "cg", "m_cifarnet", "unknown")] == [
         "RNP (simplified)",
         "D2NN (simplified)",
         "CG",

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from sanp.experiments.documents import fill
-from sanp.experiments.results import append, commit, read
+from sanp.experiments.results import append, commit, read_results
 from sanp.gating.flops import human
 from sanp.testing import CHECKS, Case, NotApplicable, check_network
 from sanp.testing.compiled import check_compiled
@@ -34,7 +34,7 @@ SLOW = 5e7
 
 
 def check_autocast_of_a_light_network(case: Case) -> None:
-    """As :func:`sanp.testing.check_autocast`."""
+    """As :func:`check_autocast`."""
     if case.gated.dense_flops > SLOW:
         raise NotApplicable(f"half precision is left out above {human(SLOW)} FLOPs")
     check_autocast(case)
@@ -91,7 +91,7 @@ def main(wanted: list[str], *, only_engine: bool = False) -> None:
 
 def by_family() -> dict[str, dict[str, Any]]:
     """The last line of each family."""
-    return {line["family"]: line for line in read(LINES)}
+    return {line["family"]: line for line in read_results(LINES)}
 
 
 def table(done: dict[str, dict[str, Any]]) -> str:

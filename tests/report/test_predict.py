@@ -8,7 +8,7 @@ from PIL import Image
 
 from sanp.cli import app as cli
 from sanp.core.errors import SanpError
-from sanp.experiments.inputs import FILE, read_inputs
+from sanp.experiments.inputs import INPUTS_FILE, read_inputs
 from sanp.report.predict import Predictor
 from sanp.report.study_file import study_of
 from tests.tools import tiny_run
@@ -77,7 +77,7 @@ def test_normalising_a_file_is_what_training_did(folder: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", '{"image_size": 8}', '{"image_size": 1e9, "mean": [], "std": []}'])
 def test_damaged_inputs_are_told(folder: Path, content: str) -> None:
-    (folder / FILE).write_text(content)
+    (folder / INPUTS_FILE).write_text(content)
     with pytest.raises(SanpError, match="damaged"):
         read_inputs(folder)
 

@@ -9,9 +9,9 @@ import typer
 from sanp.cli.console import make_console, plain, plain_lines
 from sanp.core.errors import SanpError
 from sanp.experiments.compare import compare, read_plan
-from sanp.experiments.paired import compare_paired, to_markdown
+from sanp.experiments.paired import compare_paired, paired_table
 from sanp.experiments.results import append, commit
-from sanp.experiments.table import FORMATS, read_rows, write_table
+from sanp.experiments.table import TABLE_FORMATS, read_rows, write_table
 from sanp.experiments.timing import time_runs
 
 
@@ -48,7 +48,7 @@ def compare_methods(
         if time:
             time_runs(runs or [])
         rows = read_rows(runs or [])
-    sys.stdout.write(plain_lines(FORMATS["markdown"](rows)))
+    sys.stdout.write(plain_lines(TABLE_FORMATS["markdown"](rows)))
     if table is not None:
         write_table(rows, table)
 
@@ -56,7 +56,7 @@ def compare_methods(
 def _paired(runs: list[Path], results: Path | None) -> None:
     """Prints the first run against each other one, and adds a line for each pair to the file ``results``."""
     pairs = compare_paired(runs)
-    sys.stdout.write(plain_lines(to_markdown(runs, pairs)))
+    sys.stdout.write(plain_lines(paired_table(runs, pairs)))
     for other, pair in zip(runs[1:], pairs, strict=True):
         if results is not None:
             append(results, {"runs": [runs[0].name, other.name], **pair.as_dict(), "commit": commit()})

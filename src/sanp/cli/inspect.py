@@ -30,16 +30,16 @@ def inspect(
     console = make_console()
     if Path(target).is_dir():
         run = Path(target)
-        text = described(load_run(run, read_inputs(run)), console.width)
+        text = gating_table(load_run(run, read_inputs(run)), console.width)
     else:
         example = tuple(read_input(part) for part in input.split(";"))
         net = build_target(target, weights, example[0])
         gated = net if isinstance(net, GatedNetwork) else gate(net, example, skip=skip or (), shortcuts=shortcuts)
-        text = described(gated, console.width)
+        text = gating_table(gated, console.width)
     console.print(plain_lines(text), soft_wrap=True)
 
 
-def described(network: nn.Module, width: int = 120) -> str:
+def gating_table(network: nn.Module, width: int = 120) -> str:
     """The table of a gated network, at most ``width`` wide, and what its SPMs add; of any other network its repr."""
     if not isinstance(network, GatedNetwork):
         return repr(network)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sanp.experiments.recipe import Recipe, merge, sections
-from sanp.experiments.settings import default_of, help_texts, kinds, plain_fields, read_text
+from sanp.experiments.settings import default_of, help_texts, kinds, plain_fields, value_from_text
 
 COMMON = (
     "data backbone weights method budget preset seed batch_size image_size resize augment validate pretrained device"
@@ -60,7 +60,7 @@ class RecipeSetting:
 
     def read(self, text: str) -> dict[str, Any]:
         """A recipe with this setting alone, from the option's text."""
-        value = read_text(text, kinds(self.config)[self.name], self.option)
+        value = value_from_text(text, kinds(self.config)[self.name], self.option)
         return {self.name: value} if self.section == "" else {self.section: {self.name: value}}
 
 

@@ -18,13 +18,13 @@ from sanp.core.modules import tensors_in, unwrapped
 from sanp.engine.agreement import NOTHING_TO_COMPARE, disagreement, varied_batch
 from sanp.engine.arguments import in_order
 from sanp.engine.compiled import Engine
-from sanp.engine.library import Unavailable, load
+from sanp.engine.library import Unavailable, native_library
 from sanp.engine.lowering.batch_size import for_any_batch
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.node_flops import node_flops
 from sanp.engine.lowering.operators import Gate
 from sanp.engine.lowering.program import ProgramWriter
-from sanp.engine.lowering.segments import Segment, cut
+from sanp.engine.lowering.segments import Segment, cut_segments
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.plan import Plan, PlanRow
@@ -94,7 +94,7 @@ def compile(
     with ProgressBar() as bar:
         builder = _Builder(reference, in_order(reference, example_input), threads, tune, bar)
         try:
-            load()
+            native_library()
         except Unavailable as reason:
             _warn_once(str(reason))
             if precision == "int8" and calibration is None:
@@ -171,7 +171,7 @@ class _Builder:
             raise Unsupported("an input that is not float32")
         if not self.by_sample:
             raise Unsupported("inputs without a row for each sample")
-        segments = self.segments = cut(self.trace)
+        segments = self.segments = cut_segments(self.trace)
         if all(lowering is None for _, lowering in segments):
             raise Unsupported("; ".join(dict.fromkeys(segments[0][0].reasons)))
         if any(lowering is None for _, lowering in segments):

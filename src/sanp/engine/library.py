@@ -36,7 +36,7 @@ def library_path() -> Path:
 
 
 @functools.cache
-def load() -> ctypes.CDLL:
+def native_library() -> ctypes.CDLL:
     """The library with the types of its functions; raises :class:`Unavailable` if it cannot be used."""
     path = library_path()
     try:
@@ -92,7 +92,7 @@ class NativeProgram:
         inputs: Sequence[tuple[int, ...]],
         outputs: Sequence[tuple[int, ...]],
     ) -> None:
-        self._library = load()
+        self._library = native_library()
         self._handle = c_void_p()
         self.inputs, self.outputs = inputs, outputs
         numbers = np.asarray(code, dtype=np.int64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-PATIENCE = 2.0
+SECONDS_BEFORE_BAR = 2.0
 """seconds before the bar is shown"""
 
 
@@ -24,7 +24,7 @@ class ProgressBar:
     def update(self, doing: str, share: float) -> None:
         """Shows what is being done, and the share of all the work that is behind it."""
         if self._shown is None:
-            if time.perf_counter() - self._start < PATIENCE:
+            if time.perf_counter() - self._start < SECONDS_BEFORE_BAR:
                 return
             self._shown = _bar()
         bar, task = self._shown

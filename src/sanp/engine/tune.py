@@ -54,7 +54,7 @@ def tune_program(
     setting = [program.instruction_set, samples, team]
     named = {op: json.dumps([*setting, _timing_key(writer, op), *densities(op)]) for op in choices}
     library = library_path()
-    remembered = tuning_cache.read(library)
+    remembered = tuning_cache.read_timings(library)
     held = {op: remembered[key] for op, key in named.items() if key in remembered}
     known = {op: timing for op, timing in held.items() if set(timing.least) == set(choices[op])}
     for op, timing in known.items():

@@ -23,7 +23,7 @@ _MOST = 20_000
 """entries that a file keeps, the newest"""
 
 
-def read(library: Path) -> dict[str, Timing]:
+def read_timings(library: Path) -> dict[str, Timing]:
     """What is known of the algorithms, by key; nothing if there is no sound file."""
     path = cache_file(library)
     try:
@@ -42,7 +42,7 @@ def add(library: Path, measured: Mapping[str, Timing]) -> None:
     path = cache_file(library)
     if path is None or not measured:
         return
-    timings = {**read(library), **measured}
+    timings = {**read_timings(library), **measured}
     kept = {key: timing.as_json() for key, timing in list(timings.items())[-_MOST:]}
     content = json.dumps({"processor": processor(), "timings": kept})
     with contextlib.suppress(SanpError):  # a folder that cannot be written costs time, not the compilation

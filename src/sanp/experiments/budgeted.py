@@ -10,7 +10,7 @@ from sanp.engine.bench.latency import latency_table
 from sanp.gating.amount import parse_budget
 from sanp.gating.network import GatedNetwork
 
-IMAGES = 512
+CALIBRATION_IMAGES = 512
 """training images that thresholds are calibrated on, where the network has no dial"""
 TIMED = 64
 """of them, images that are timed for a budget in milliseconds"""
@@ -41,7 +41,7 @@ def training_images(dataset: data.Dataset) -> Callable[[], Tensor]:
     """Gives the first training images of a data set, normalised and without augmentation."""
 
     def images() -> Tensor:
-        count = min(IMAGES, len(dataset.train))
+        count = min(CALIBRATION_IMAGES, len(dataset.train))
         return next(iter(data.Batches(dataset.train, count, mean=dataset.mean, std=dataset.std)))[0]
 
     return images

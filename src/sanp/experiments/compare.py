@@ -17,14 +17,11 @@ from typing import Any
 from sanp.core.errors import SanpError
 from sanp.experiments.pool import side_by_side
 from sanp.experiments.recipe import Recipe, make_recipe, merge, other_methods, read_recipe
-from sanp.experiments.run import train
+from sanp.experiments.run import Tell, train
 from sanp.experiments.run_folder import CONFIG, MODEL, is_finished, read_run
 from sanp.experiments.table import Row, read_rows, write_table
 from sanp.experiments.timing import time_runs
 from sanp.training.stage import Progress
-
-Tell = Callable[[str], None]
-"""Shows a line to the user: which row was begun or finished, or was finished before."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """The runs of a comparison."""
 
     dense: tuple[Job, ...]
@@ -50,12 +47,14 @@ class Plan:
     """the runs of the rows, which start from the dense networks"""
 
 
-def read_plan(path: Path, folder: Path, *, seeds: int = 1) -> Plan:
+def read_plan(path: Path, folder: Path, *, seeds: int = 1) -> ComparisonPlan:
     """The plan of the comparison recipe in the file ``path``; the other arguments are those of :func:`make_plan`."""
     return make_plan(read_recipe(path), folder, str(path), seeds=seeds)
 
 
-def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparison", *, seeds: int = 1) -> Plan:
+def make_plan(
+    settings: dict[str, Any], folder: Path, where: str = "the comparison", *, seeds: int = 1
+) -> ComparisonPlan:
     """The plan of a comparison recipe given as plain values; its runs will be in ``folder``.
 
     Every row is run with ``seeds`` seeds, from that of its recipe on, from the same dense network.
@@ -85,7 +84,7 @@ def make_plan(settings: dict[str, Any], folder: Path, where: str = "the comparis
             each = replace(recipe, seed=seed, pretrained=start)
             name = _unused(_name(each, f"{each.method}-{each.budget.strip('%')}"), [job.folder for job in jobs])
             jobs.append(Job(each, folder / name))
-    return Plan(tuple(Job(recipe, place) for recipe, place in dense.items()), tuple(jobs))
+    return ComparisonPlan(tuple(Job(recipe, place) for recipe, place in dense.items()), tuple(jobs))
 
 
 def _row_settings(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +144,7 @@ def _unused(name: str, taken: Any) -> str:
 
 
 def compare(
-    plan: Plan,
+    plan: ComparisonPlan,
     folder: Path,
     *,
     workers: int = 1,

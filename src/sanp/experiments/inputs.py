@@ -18,7 +18,7 @@ from sanp.core.limits import LARGEST_SIDE, MOST_CLASSES
 from sanp.data.decode import Resize
 from sanp.experiments import run_folder
 
-FILE = "inputs.json"
+INPUTS_FILE = "inputs.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def inputs_of(dataset: data.Dataset) -> Inputs:
 
 def read_inputs(folder: Path) -> Inputs:
     """The inputs of a run: from inputs.json in its folder, or else from its data set; then the file is written."""
-    path = folder / FILE
+    path = folder / INPUTS_FILE
     if path.is_file():
         try:
             kept = json.loads(read_text(path))
@@ -89,6 +89,6 @@ def read_inputs(folder: Path) -> Inputs:
 def keep_inputs(folder: Path, found: Inputs) -> None:
     """Writes inputs.json into a run folder; does nothing if the folder cannot be written."""
     try:
-        write_text(folder / FILE, json.dumps(asdict(found), indent=1))
+        write_text(folder / INPUTS_FILE, json.dumps(asdict(found), indent=1))
     except SanpError:
         return

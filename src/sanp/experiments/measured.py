@@ -10,7 +10,7 @@ from sanp import data
 from sanp.checkpoint import load
 from sanp.evaluation import Report, evaluate
 from sanp.experiments.own_network import build_named
-from sanp.experiments.run_folder import DENSE, FORMAT, evaluation_batches
+from sanp.experiments.run_folder import DENSE, REPORT_FORMAT, evaluation_batches
 
 
 def measure(network: nn.Module, dataset: data.Dataset) -> Report:
@@ -31,7 +31,7 @@ class Measured:
         """The content of report.json."""
         dense = {"accuracy": self.dense.accuracy, "flops": self.dense.flops}
         held_out = {} if self.held_out is None else {"held_out": self.held_out}
-        return {"format": FORMAT, **self.pruned.as_dict(), "dense": dense, **held_out}
+        return {"format": REPORT_FORMAT, **self.pruned.as_dict(), "dense": dense, **held_out}
 
 
 def finally_measured(pruned: nn.Module, dense: Report, dataset: data.Dataset, backbone: str, folder: Path) -> Measured:

@@ -138,7 +138,7 @@ def _number(state: dict[str, Any], name: str) -> float:
     return float(value)
 
 
-FILE = "seconds.txt"
+SECONDS_FILE = "seconds.txt"
 
 
 class Stopwatch:
@@ -170,12 +170,12 @@ class Stopwatch:
             self._keep()
 
     def _keep(self) -> None:
-        write_text(self.folder / FILE, f"{self._before + monotonic() - self._began:.3f}\n")
+        write_text(self.folder / SECONDS_FILE, f"{self._before + monotonic() - self._began:.3f}\n")
 
 
 def seconds_of(folder: Path) -> float:
     """The seconds that a run has taken so far, from its seconds.txt; 0 if there is none."""
-    path = folder / FILE
+    path = folder / SECONDS_FILE
     if not path.is_file():
         return 0.0
     try:

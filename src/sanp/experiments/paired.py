@@ -15,7 +15,7 @@ from sanp.experiments.run_folder import evaluation_batches, load_data, load_run,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class PairedRuns:
     """Two networks on the same images; images that both have right, or both wrong, tell nothing."""
 
     images: int
@@ -41,13 +41,13 @@ class Pair:
         return {**asdict(self), "deviations": round(self.deviations, 2), "chance": float(f"{self.chance:.3g}")}
 
 
-def paired(first: Tensor, second: Tensor) -> Pair:
+def paired(first: Tensor, second: Tensor) -> PairedRuns:
     """Compares two networks; each argument says for every image whether that network has it right (N,)."""
     one, other = int((first & ~second).sum()), int((~first & second).sum())
-    return Pair(images=len(first), first_alone=one, second_alone=other)
+    return PairedRuns(images=len(first), first_alone=one, second_alone=other)
 
 
-def compare_paired(folders: Sequence[Path]) -> list[Pair]:
+def compare_paired(folders: Sequence[Path]) -> list[PairedRuns]:
     """The first run against each of the others, on the images that the runs were evaluated on.
 
     ``folders`` are run folders; all must have the same data set and report on the same images of it.
@@ -78,7 +78,7 @@ def right(folder: Path) -> Tensor:
     return torch.cat([network(x).argmax(1) == y for x, y in evaluation_batches(dataset)])
 
 
-def to_markdown(folders: Sequence[Path], pairs: Sequence[Pair]) -> str:
+def paired_table(folders: Sequence[Path], pairs: Sequence[PairedRuns]) -> str:
     """A Markdown table of the first run in ``folders`` against each of the others."""
     rows = [
         f"| {folders[0].name} against | images | right alone | other right alone | deviations | chance |",

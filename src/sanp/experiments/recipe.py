@@ -12,7 +12,7 @@ from sanp.core.errors import SanpError, shown, unknown_name
 from sanp.core.files import read_text
 from sanp.data.held_out import check_amount
 from sanp.experiments.own_network import is_own
-from sanp.experiments.settings import OWN_SECTION, build, kinds, to_toml
+from sanp.experiments.settings import OWN_SECTION, build_config, kinds, to_toml
 from sanp.gating.amount import parse_budget
 from sanp.gating.budget_range import parse_range
 from sanp.methods import METHODS, Method, config_of, method_named
@@ -21,7 +21,7 @@ from sanp.training.budget import ObjectiveConfig
 from sanp.training.config import FitConfig
 from sanp.training.controller import ControllerConfig
 
-FORMAT = 1
+RECIPE_FORMAT = 1
 """version of the recipe format; a file may name it as ``format``"""
 
 
@@ -126,7 +126,7 @@ class Recipe:
     def as_toml(self) -> str:
         """The recipe as the text of a TOML file."""
         own = "" if self.method_config is None else f"\n[{self.method}]\n{to_toml(self.method_config)}"
-        return f"format = {FORMAT}\n{to_toml(self)}{own}"
+        return f"format = {RECIPE_FORMAT}\n{to_toml(self)}{own}"
 
 
 def sections() -> dict[str, type]:
@@ -192,9 +192,11 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
 
     ``where`` names the recipe in error messages.
     """
-    version, preset = settings.get("format", FORMAT), settings.get("preset", "quick")
-    if version != FORMAT:
-        raise SanpError(f"{where} has format {shown(version)}, this sanp reads {FORMAT}: use the sanp that wrote it")
+    version, preset = settings.get("format", RECIPE_FORMAT), settings.get("preset", "quick")
+    if version != RECIPE_FORMAT:
+        raise SanpError(
+            f"{where} has format {shown(version)}, this sanp reads {RECIPE_FORMAT}: use the sanp that wrote it"
+        )
     if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     given = {name: value for name, value in settings.items() if name != "format"}
@@ -208,14 +210,14 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
     others = other_methods(method)
     given = merge({name: value for name, value in PRESETS[preset].items() if name not in others}, given)
     own = given.pop(method, None) if isinstance(method, str) and config_of(method) is not None else None
-    recipe = build(Recipe, given, where)
+    recipe = build_config(Recipe, given, where)
     if own is None:
         return recipe
     if not isinstance(own, Mapping):
         raise SanpError(f"{where}: {method} is {shown(own)}, but it is a section: write [{method}] and its settings")
     config = config_of(recipe.method)
     assert config is not None
-    return replace(recipe, method_config=build(config, own, f"{where}, section {method}"))
+    return replace(recipe, method_config=build_config(config, own, f"{where}, section {method}"))
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

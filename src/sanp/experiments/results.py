@@ -13,8 +13,11 @@ import torch
 from sanp.core.errors import SanpError
 from sanp.experiments.run_folder import read_report, read_run
 
+Line = dict[str, Any]
+"""a line of a results file"""
 
-def result_line(name: str, folder: Path, seconds: float) -> dict[str, Any]:
+
+def result_line(name: str, folder: Path, seconds: float) -> Line:
     """The results line of the finished run in ``folder``: its numbers, and all that is needed to repeat it.
 
     ``name`` is the name of the run in tables; ``seconds`` is how long it took.
@@ -53,14 +56,14 @@ def _within(pretrained: str | None) -> str | None:
     return None if pretrained is None else Path(*Path(pretrained).parts[-2:]).as_posix()
 
 
-def append(path: Path, line: dict[str, Any]) -> None:
+def append(path: Path, line: Line) -> None:
     """Adds a line to the results file ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
+def read_results(path: Path) -> Iterator[Line]:
     """The lines of the results file ``path``; none if the file does not exist."""
     if not path.exists():
         return

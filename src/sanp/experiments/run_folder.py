@@ -20,7 +20,7 @@ from sanp.spm.module import BEFORE
 CONFIG, REPORT, MODEL, DENSE = "config.toml", "report.json", "model.safetensors", "dense.safetensors"
 
 
-FORMAT = 1
+REPORT_FORMAT = 1
 """version of report.json; config.toml has that of recipes"""
 
 
@@ -41,7 +41,7 @@ def read_run(folder: Path) -> Recipe:
     return make_recipe(merge({"spm": BEFORE}, read_recipe(config)), str(config))
 
 
-class Shape(Protocol):
+class NetworkSize(Protocol):
     """The sizes that a network is built for; data sets and :class:`Inputs` have them."""
 
     @property
@@ -55,7 +55,7 @@ class Shape(Protocol):
         ...
 
 
-def load_run(folder: Path, dataset: Shape) -> nn.Module:
+def load_run(folder: Path, dataset: NetworkSize) -> nn.Module:
     """The pruned network of the finished run in ``folder``; ``dataset`` says what it was built for."""
     recipe = read_run(folder)
     if not is_finished(folder):
@@ -93,8 +93,10 @@ def read_report(folder: Path) -> dict[str, Any]:
         raise SanpError(f"{folder} is not finished (no {REPORT}): go on with sanp train --resume {folder}")
     try:
         found = json.loads(read_text(path))
-        if (version := found.get("format", FORMAT)) != FORMAT:
-            raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: use the sanp that wrote it")
+        if (version := found.get("format", REPORT_FORMAT)) != REPORT_FORMAT:
+            raise SanpError(
+                f"{path} has format {version!r}, this sanp reads {REPORT_FORMAT}: use the sanp that wrote it"
+            )
         numbers = [found[name] for name in NUMBERS] + [found["dense"][name] for name in ("accuracy", "flops")]
         optional = [part.get("seconds_per_image") or 0.0 for part in (found, found["dense"])]
         if not all(abs(value + 0.0) <= LARGEST_COUNT for value in numbers + optional) or found["dense_flops"] < 1:

@@ -44,7 +44,7 @@ def default_of(field: Field[Any]) -> Any:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-def build(config: type[Config], values: Mapping[str, Any], where: str) -> Config:
+def build_config(config: type[Config], values: Mapping[str, Any], where: str) -> Config:
     """An object of the class ``config`` from plain values; each is checked against the annotation of its field.
 
     A field that is a config itself takes a mapping. ``where`` names the source of the values in error messages.
@@ -63,7 +63,7 @@ def build(config: type[Config], values: Mapping[str, Any], where: str) -> Config
                 raise SanpError(
                     f"{where}: {name} is {shown(value)}, but it is a section: write [{name}] and its settings"
                 )
-            given[name] = build(kind, value, f"{where}, section {name}")  # type: ignore[arg-type]
+            given[name] = build_config(kind, value, f"{where}, section {name}")  # type: ignore[arg-type]
         else:
             given[name] = fit_value(value, kind, f"{where}: {name}")
     return config(**given)
@@ -89,7 +89,7 @@ def fit_value(value: Any, kind: Any, name: str) -> Any:
     raise SanpError(f"{name} is {shown(value)}: wanted {wanted}")
 
 
-def read_text(text: str, kind: Any, name: str) -> Any:
+def value_from_text(text: str, kind: Any, name: str) -> Any:
     """The value of a command line option from its text; the other arguments are those of :func:`fit_value`."""
     if _choices(kind) is not None or kind is str:
         return fit_value(text, kind, name)

@@ -9,6 +9,7 @@ from torch import nn
 from sanp.backbones import build
 from sanp.checkpoint import load
 from sanp.core.errors import SanpError
+from sanp.experiments.inputs import read_inputs
 
 WEIGHTS = Path(__file__).parent / "weights"
 FILES = ("config.toml", "report.json", "metrics.jsonl", "inputs.json", "result.json", "model.safetensors")
@@ -18,11 +19,12 @@ FILES = ("config.toml", "report.json", "metrics.jsonl", "inputs.json", "result.j
 def pretrained(name: str) -> nn.Module:
     """A network that comes with the package, in evaluation mode and single precision; ``name`` is one of :func:`names`.
 
-    :func:`inputs_of` says how its images must be normalised, :func:`result_of` how good it is.
+    ``read_inputs(shipped(name))`` says how its images must be normalised, :func:`result_of` how good it is.
     """
-    line, inputs = result_of(name), inputs_of(name)
-    fresh = build(line["backbone"], num_classes=len(inputs["classes"]), image_size=inputs["image_size"])
-    return load(shipped(name) / "model.safetensors", fresh).eval()
+    folder = shipped(name)
+    inputs = read_inputs(folder)
+    fresh = build(result_of(name)["backbone"], num_classes=inputs.num_classes, image_size=inputs.image_size)
+    return load(folder / "model.safetensors", fresh).eval()
 
 
 def names() -> list[str]:
@@ -51,17 +53,9 @@ def weights_named(given: str) -> str:
 
 def result_of(name: str) -> dict[str, Any]:
     """The results line of the run that the network ``name`` came from."""
-    return _read(shipped(name) / "result.json", ("backbone", "data", "error", "flops"))
-
-
-def inputs_of(name: str) -> dict[str, Any]:
-    """Image size, mean, deviation and class names of the data that the network ``name`` was trained on."""
-    return _read(shipped(name) / "inputs.json", ("image_size", "mean", "std", "classes"))
-
-
-def _read(path: Path, wanted: tuple[str, ...]) -> dict[str, Any]:
+    path = shipped(name) / "result.json"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {**{key: found[key] for key in wanted}, **found}
+        return {**{key: found[key] for key in ("backbone", "data", "error", "flops")}, **found}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SanpError(f"{path} is damaged ({type(error).__name__}: {error}): install sanp again") from error

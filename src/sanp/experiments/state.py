@@ -23,8 +23,8 @@ from sanp.core.files import check_tensor_file, write_atomically
 from sanp.core.limits import LARGEST_COUNT
 from sanp.training.stage import Stage
 
-KEY = "sanp-state"
-FORMAT = 1
+STATE_KEY = "sanp-state"
+STATE_FORMAT = 1
 _DAMAGE = (RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError)
 """errors that damaged values can cause"""
 
@@ -191,21 +191,23 @@ def _write(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> No
     whole = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
-    written = json.dumps({"format": FORMAT, **header, "tensors": sorted(whole)})
-    write_atomically(path, lambda temporary: save_file(whole, temporary, {KEY: written}))
+    written = json.dumps({"format": STATE_FORMAT, **header, "tensors": sorted(whole)})
+    write_atomically(path, lambda temporary: save_file(whole, temporary, {STATE_KEY: written}))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         check_tensor_file(path)
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[KEY])
+            header = json.loads((file.metadata() or {})[STATE_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         version, names = header["format"], header["tensors"]
     except (SafetensorError, OSError, RecursionError, *_DAMAGE) as error:
         raise _damaged(path, error) from error
-    if version != FORMAT:
-        raise SanpError(f"{path} has format {version!r}, this sanp reads {FORMAT}: go on with the sanp that wrote it")
+    if version != STATE_FORMAT:
+        raise SanpError(
+            f"{path} has format {version!r}, this sanp reads {STATE_FORMAT}: go on with the sanp that wrote it"
+        )
     if names != sorted(tensors):
         raise _damaged(path, "tensors are missing")
     return header, tensors

@@ -40,7 +40,7 @@ NAMES = {
 """backbones and methods as the paper writes them"""
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
     """The name of a backbone or method in tables; ``name`` itself if it is not in ``NAMES``.
 
     A method that is a simplified form of the published one says so.
@@ -154,8 +154,8 @@ def cells(rows: list[Row], tick: str = "✓") -> list[list[str]]:
     lines = [[*(["Data"] if several else []), *heading, *(["Seconds/image"] if timed else [])]]
     for row in rows:
         line = [
-            shown(row.backbone),
-            shown(row.method),
+            display_name(row.backbone),
+            display_name(row.method),
             tick if row.layer_adaptive else "",
             tick if row.sample_adaptive else "",
             mean_and_deviation([100 * error for error in row.errors or (row.error,)]),
@@ -206,7 +206,7 @@ def _latex_line(line: list[str], escape: dict[int, str]) -> str:
     return " & ".join(cell.translate(escape) for cell in line) + r" \\"
 
 
-FORMATS: dict[str, Callable[[list[Row]], str]] = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
+TABLE_FORMATS: dict[str, Callable[[list[Row]], str]] = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
 ENDINGS = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
 
 
@@ -214,4 +214,4 @@ def write_table(rows: list[Row], path: Path) -> None:
     """Writes the rows to the file ``path``, as Markdown, CSV or LaTeX by its ending."""
     if path.suffix not in ENDINGS:
         raise unknown_name("kind of table file", path.suffix or path.name, ENDINGS)
-    write_text(path, FORMATS[ENDINGS[path.suffix]](rows))
+    write_text(path, TABLE_FORMATS[ENDINGS[path.suffix]](rows))

@@ -19,7 +19,7 @@ from sanp.experiments.run_folder import (
     write_report,
 )
 
-IMAGES = 30
+TIMED_IMAGES = 30
 """number of test images to measure on"""
 
 
@@ -40,7 +40,7 @@ def time_runs(folders: Iterable[Path]) -> None:
 def _time_alike(folders: list[Path]) -> None:
     recipe = read_run(folders[0])
     dataset = load_data(recipe)
-    batches = evaluation_batches(dataset, IMAGES)
+    batches = evaluation_batches(dataset, TIMED_IMAGES)
     images: Tensor = next(iter(batches))[0]
     fresh = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
     networks = [load(folders[0] / DENSE, fresh), *(load_run(folder, dataset) for folder in folders)]

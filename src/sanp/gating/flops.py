@@ -4,10 +4,10 @@ from typing import TypeVar
 
 from torch import Tensor
 
-Number = TypeVar("Number", int, float, Tensor)
+_Count = TypeVar("_Count", int, float, Tensor)
 
 
-def conv_flops(positions: int, inputs: Number, taps: int, outputs: Number) -> Number:
+def conv_flops(positions: int, inputs: _Count, taps: int, outputs: _Count) -> _Count:
     """FLOPs of a convolution.
 
     ``positions`` is HW, ``taps`` is k². ``inputs`` and ``outputs`` are the numbers of channels, or of live channels;

@@ -13,7 +13,7 @@ from sanp.core.errors import SanpError
 from sanp.core.forward_size import check_forward
 from sanp.data.decode import decode
 from sanp.experiments.budgeted import at_budget
-from sanp.experiments.inputs import FILE, Inputs, read_inputs
+from sanp.experiments.inputs import INPUTS_FILE, Inputs, read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.gating.network import GatedNetwork
 from sanp.report.fast_look import FastLook
@@ -57,10 +57,10 @@ class Predictor:
         size, channels = self.inputs.image_size, len(self.inputs.mean)
         if (shape := _pruned_on(self.network)) is not None and shape[1:] != (channels, size, size):
             raise SanpError(
-                f"{folder / FILE} says images of {channels}x{size}x{size}, the network was pruned on "
+                f"{folder / INPUTS_FILE} says images of {channels}x{size}x{size}, the network was pruned on "
                 f"{'x'.join(map(str, shape[1:]))}: remove that file, it is made again from the data"
             )
-        check_forward(self.network, torch.empty(1, channels, size, size, device="meta"), folder / FILE)
+        check_forward(self.network, torch.empty(1, channels, size, size, device="meta"), folder / INPUTS_FILE)
         self.look = FastLook(self.network, torch.zeros(1, channels, size, size))
 
     def pixels(self, image: Path) -> npt.NDArray[np.uint8]:

@@ -13,6 +13,7 @@ from sanp.core.errors import BudgetWarning
 from sanp.core.modules import evaluating
 from sanp.gating.network import GatedNetwork
 from sanp.gating.thresholds import CLOSE, calibrate_thresholds, kept_on
+from sanp.gating.trained_budgets import MISSED
 from sanp.training.config import FitConfig
 from sanp.training.precision import Format
 from sanp.training.stage import Loader
@@ -21,10 +22,6 @@ from sanp.training.task import Task
 CHANGED_GATES = 0.03
 """if calibration changed the computed share of the FLOPs by more, the gates are so different that the batch norm
 statistics are estimated again"""
-
-
-MISSED = 0.01
-"""share of the dense FLOPs from which on a missed budget is told to the user"""
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from sanp.engine.bench.tables import (
     zoo_table,
 )
 from sanp.experiments.documents import filled
-from sanp.experiments.results import read
+from sanp.experiments.results import read_results
 from tests.conftest import SmallNet
 from tests.tools import tiny_run
 
@@ -190,8 +190,8 @@ def test_the_figure_has_the_ideal_line_and_every_point() -> None:
 @pytest.mark.parametrize("document", ["README.md", "docs/engine.md"])
 def test_the_documents_tables_are_what_the_results_say(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
-    lines = list(read(ROOT / "results" / "engine.jsonl"))
+    lines = list(read_results(ROOT / "results" / "engine.jsonl"))
     assert filled(text, "engine", engine_table(without_open_gates(lines))) == text
     if document == "docs/engine.md":
         assert filled(text, "zoo", zoo_table(lines)) == text
-        assert filled(text, "threads", threads_table(read(ROOT / "results" / "threads.jsonl"))) == text
+        assert filled(text, "threads", threads_table(read_results(ROOT / "results" / "threads.jsonl"))) == text

@@ -27,7 +27,7 @@ def test_the_time_of_a_call_is_what_its_share_costs(monkeypatch: pytest.MonkeyPa
     ticks = itertools.chain.from_iterable((0.0, step / 1e3) for step in steps)
     monkeypatch.setattr(latency, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     gated = sanp.gate(SmallNet(width=32), torch.zeros(1, 3, 16, 16))
-    monkeypatch.setattr(latency, "MOST", 2)
+    monkeypatch.setattr(latency, "MOST_TIMED", 2)
     gated.latency = latency_table(gated, torch.randn(16, 3, 16, 16), shares=(1.0, 0.5, 0.25), repeats=5)
     (least, fastest), (middle, between), (whole, slowest) = gated.latency.points
     assert (fastest, between, slowest) == pytest.approx((2.0, 3.0, 5.0)) and whole == 1.0

@@ -14,7 +14,7 @@ from sanp.experiments.paper.figures import FIGURES, figure_rows, make_lines
 from sanp.experiments.paper.reproduce import reproduce
 from sanp.experiments.paper.rows import Scope
 from sanp.experiments.paper.tables import latest, readme_table
-from sanp.experiments.results import append, read
+from sanp.experiments.results import append, read_results
 from sanp.report.charts.paper_figures import captioned, paper_charts
 from tests.tools import tiny_run
 
@@ -59,7 +59,7 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def line_of(place: Path, figure: str, name: str) -> Any:
     rows = figure_rows(place / "recipes", figure, rows=[name])
     assert make_lines(figure, rows, place / "runs", place / "results") == 1
-    return list(read(place / "results" / f"{figure}.jsonl"))[-1]
+    return list(read_results(place / "results" / f"{figure}.jsonl"))[-1]
 
 
 def report_of(place: Path, name: str) -> Any:
@@ -101,7 +101,7 @@ def test_figures_are_made_again_without_the_runs(place: Path) -> None:
     shutil.rmtree(place / "runs")
     for figure in FIGURES:
         line_of(place, figure, "tiny-sanp")
-        assert len(list(read(place / "results" / f"{figure}.jsonl"))) == 1
+        assert len(list(read_results(place / "results" / f"{figure}.jsonl"))) == 1
     assert captioned(paper_charts(place / "results", DRAWN), "figures") == before
     assert before.count("![") == 5  # 1a, 1b, 3, 4, and both rows' accuracy against FLOPs
 
@@ -109,7 +109,7 @@ def test_figures_are_made_again_without_the_runs(place: Path) -> None:
 def test_accuracy_against_flops_shows_every_row_and_the_dense_network(place: Path) -> None:
     (chart,) = paper_charts(place / "results", ["trade"]).values()
     before, _, after = chart.figure.data
-    lines = list(read(place / "results" / "table1.jsonl"))
+    lines = list(read_results(place / "results" / "table1.jsonl"))
     assert list(after.x) == [line["flops"] / 1e6 for line in lines]
     assert list(after.y) == [1 - line["error"] for line in lines]
     assert list(before.y) == [1 - lines[0]["dense_error"]]
@@ -120,11 +120,11 @@ def test_a_whole_run_s_line_stands_before_a_short_one_s(tmp_path: Path) -> None:
     lines = [("a", 256, 1), ("a", None, 2), ("a", 256, 3), ("b", 256, 4), ("b", 256, 5)]
     text = "".join(json.dumps(dict(zip(("name", "images", "error"), line, strict=True))) + "\n" for line in lines)
     (tmp_path / "fig3.jsonl").write_text(text)
-    assert [line["error"] for line in latest(read(tmp_path / "fig3.jsonl"))] == [2, 5]
+    assert [line["error"] for line in latest(read_results(tmp_path / "fig3.jsonl"))] == [2, 5]
 
 
 def test_a_method_and_a_backbone_that_the_paper_lacks_are_shown_by_their_own_names(place: Path) -> None:
-    (line, *_) = read(place / "results" / "table1.jsonl")
+    (line, *_) = read_results(place / "results" / "table1.jsonl")
     for name in ("mine", "mine-too"):
         append(place / "results" / "table1.jsonl", {**line, "name": name, "backbone": "mine", "data": "cifar10"})
     assert "| mine | NS |" in readme_table(place / "results")

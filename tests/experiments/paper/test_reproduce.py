@@ -15,7 +15,7 @@ from sanp.experiments.paper.pages import check_pages, write_pages
 from sanp.experiments.paper.reproduce import reproduce
 from sanp.experiments.paper.rows import TABLES, Scope, select
 from sanp.experiments.paper.tables import PAPER, model, readme_table, results_page
-from sanp.experiments.results import append, read
+from sanp.experiments.results import append, read_results
 from tests.tools import tiny_run
 
 ROOT = Path(__file__).parents[3]
@@ -65,7 +65,7 @@ def test_rows_share_their_dense_network_and_are_not_run_again(tmp_path: Path, mo
         reproduce(rows, tmp_path / "runs", tmp_path / "results", tell=told.append)
     begun = [line for line in told if line.endswith("begun")]
     assert begun == ["digits-tiny-dense: begun", "table1/tiny-sanp: begun", "table1/tiny-static: begun"]
-    lines = list(read(tmp_path / "results" / "table1.jsonl"))
+    lines = list(read_results(tmp_path / "results" / "table1.jsonl"))
     assert [line["name"] for line in lines] == ["table1/tiny-sanp", "table1/tiny-static"]
     assert lines[0]["dense_error"] == lines[1]["dense_error"]
     page = results_page(tmp_path / "results")
@@ -84,7 +84,7 @@ def test_a_dense_network_that_is_not_here_is_trained_again_without_a_second_line
     told: list[str] = []
     reproduce(rows, tmp_path / "elsewhere", tmp_path / "results", tell=told.append)
     assert told[:2] == ["digits-tiny-dense: begun", "table1/tiny-sanp: begun"]
-    assert len(list(read(tmp_path / "results" / "dense.jsonl"))) == 1
+    assert len(list(read_results(tmp_path / "results" / "dense.jsonl"))) == 1
 
 
 def test_a_stopped_row_says_that_the_same_command_goes_on_and_it_does(
@@ -102,7 +102,7 @@ def test_a_stopped_row_says_that_the_same_command_goes_on_and_it_does(
         reproduce(rows, tmp_path / "runs", tmp_path / "results", watch=stop)
     assert not (tmp_path / "results" / "table1.jsonl").exists()
     reproduce(rows, tmp_path / "runs", tmp_path / "results")
-    assert len(list(read(tmp_path / "results" / "table1.jsonl"))) == 1
+    assert len(list(read_results(tmp_path / "results" / "table1.jsonl"))) == 1
 
 
 def test_reproduce_killed_after_every_epoch_ends_with_the_same_line_and_the_whole_time(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_seconds_of_a_run_are_the_sum_of_its_parts(tmp_path: Path, monkeypat
     with metrics.Stopwatch(tmp_path):
         now[0] += 3
     assert metrics.seconds_of(tmp_path) == 20
-    (tmp_path / metrics.FILE).write_text("soon")
+    (tmp_path / metrics.SECONDS_FILE).write_text("soon")
     with pytest.raises(sanp.SanpError, match="damaged"):
         metrics.seconds_of(tmp_path)
 

@@ -16,7 +16,7 @@ from sanp.experiments.paper.rows import row_folder, select
 from sanp.experiments.paper.stale import USED, changed
 from sanp.experiments.paper.tables import readme_table, results_page
 from sanp.experiments.recipe import make_recipe, merge
-from sanp.experiments.results import append, read
+from sanp.experiments.results import append, read_results
 from sanp.experiments.run import train
 from tests.cli.conftest import Run, run
 from tests.tools import tiny_run
@@ -52,7 +52,7 @@ def test_after_a_row_that_fails_the_next_goes_on_and_the_command_fails_at_the_en
     code, out, err = run("reproduce", "table1", *options)
     assert code != 0 and "1 of 3 rows failed: table1/tiny-random:" in err.replace("\n", " ")
     assert "table1/tiny-random: failed:" in out.replace("\n", "")
-    assert [line["name"] for line in read(tmp_path / "results" / "table1.jsonl")] == [
+    assert [line["name"] for line in read_results(tmp_path / "results" / "table1.jsonl")] == [
         "table1/tiny-l1",
         "table1/tiny-sanp",
     ]
@@ -96,13 +96,13 @@ def test_a_line_of_other_settings_is_stale_is_marked_and_is_run_again_only_if_as
         told().splitlines()[-1]
         == "table1/tiny-sanp: stale in table1.jsonl (--stale runs it again): spm.noise 0.1, now 0.2"
     )
-    assert len(list(read(results / "table1.jsonl"))) == 3
+    assert len(list(read_results(results / "table1.jsonl"))) == 3
     assert "| Tiny | SANP (ours) † |" in results_page(results, recipes)
     assert "- table1/tiny-sanp: spm.noise 0.1, now 0.2" in results_page(results, recipes)
     assert "†" not in results_page(results)  # without recipes nothing can be told
 
     assert "table1/tiny-sanp: begun" in told(run="stale")
-    lines = list(read(results / "table1.jsonl"))
+    lines = list(read_results(results / "table1.jsonl"))
     assert [line["config"]["spm"]["noise"] for line in lines if line["method"] == "sanp"] == [0.1, 0.2]
     assert "stale" not in told() and "begun" not in told(run="stale")
     page = results_page(results, recipes)
@@ -118,7 +118,7 @@ def test_the_dense_network_of_all_seeds_is_one_and_the_table_has_mean_and_deviat
     rows = select(recipes, ["table1"], rows=["tiny-l1"], seeds=3)
     reproduce(rows, tmp_path / "runs", tmp_path / "results", tell=said.append)
     assert sum(line.startswith("digits-tiny-dense: begun") for line in said) == 1
-    lines = list(read(tmp_path / "results" / "table1.jsonl"))
+    lines = list(read_results(tmp_path / "results" / "table1.jsonl"))
     assert [line["seed"] for line in lines] == [0, 1, 2]
     assert len({line["dense_error"] for line in lines}) == 1
     assert row_folder(tmp_path / "runs", rows[1].name, rows[1].recipe).name == "table1-tiny-l1-1.1.1-seed1"

@@ -30,7 +30,7 @@ from sanp.methods.parts.pixel_gate import PixelGatedNetwork
 from sanp.spm.recording import record
 
 OWN = "engine, dense"
-OPEN = "engine, gates open"
+GATES_OPEN = "engine, gates open"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class BenchConfig:
 
 
 @dataclass(frozen=True)
-class Timing:
+class BenchRow:
     """One row of a benchmark: something that ran the batch, and how long it took."""
 
     what: str
@@ -88,7 +88,7 @@ class Bench:
     batch: int
     threads: int
     processor: str
-    rows: tuple[Timing, ...]
+    rows: tuple[BenchRow, ...]
     missing: Mapping[str, str]
     """runtimes that could not be timed, and why"""
     precision: str = "fp32"
@@ -143,7 +143,7 @@ def bench(
         }
     best = min((times[reference] for reference in FP32 if reference in times), default=None)
     rows = tuple(
-        Timing(
+        BenchRow(
             what, kept.get(what, 1.0), 1e3 * taken / config.batch, taken / best if best else None, taken / times[OWN]
         )
         for what, taken in times.items()
@@ -166,7 +166,7 @@ def _variants(
             continue
         copied = copy.deepcopy(gated).eval()
         prune(copied, images, 1 - share)
-        yield f"engine, {share:.0%} pruned" if share else OPEN, copied
+        yield f"engine, {share:.0%} pruned" if share else GATES_OPEN, copied
 
 
 def _kept(network: nn.Module, dense: nn.Module, x: Tensor) -> float:

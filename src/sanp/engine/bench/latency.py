@@ -18,9 +18,9 @@ from sanp.gating.amount import LatencyTable
 from sanp.gating.network import GatedNetwork
 from sanp.gating.thresholds import kept_on
 
-OPEN = 1e6
-"""a threshold that no saliency is below"""
-MOST = 32
+OPEN_LEVEL = -1e6
+"""a threshold that every saliency is above"""
+MOST_TIMED = 32
 """images that are timed at most"""
 SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.08)
 
@@ -32,8 +32,8 @@ def latency_table(
 
     ``images`` set the thresholds of each cost and are what is timed, one in each call; a few dozen will do. ``shares``
     are shares of the dense FLOPs; those that the network cannot reach are left out. The dense one has all gates open.
-    ``repeats`` is how many times every image, of at most ``MOST``, is timed: a time is the mean over the images of the
-    shortest time of each, since gates differ between images and only other work makes a call longer.
+    ``repeats`` is how many times every image, of at most ``MOST_TIMED``, is timed: a time is the mean over the images
+    of the shortest time of each, since gates differ between images and only other work makes a call longer.
     """
     check_kind("network", network, GatedNetwork, "what sanp.gate returned")
     check_kind("images", images, Tensor, "a tensor of images")
@@ -43,7 +43,7 @@ def latency_table(
         cheaper = copy.deepcopy(network).eval()
         reached = _set_share(cheaper, share, images)
         engines.append((reached, compile(cheaper, images[:1], threads=threads)))
-    timed = [image[None].contiguous() for image in images[:MOST]]
+    timed = [image[None].contiguous() for image in images[:MOST_TIMED]]
     taken = [[math.inf] * len(timed) for _ in engines]
     with torch.no_grad():
         for _ in range(repeats + 1):  # an engine's calls follow one another, so that its weights stay in the cache
@@ -60,7 +60,7 @@ def _set_share(network: GatedNetwork, share: float, images: Tensor) -> float:
     """Sets a copy of the network to a share of the dense FLOPs; returns the share that was reached on these images."""
     if share == 1:
         for layer in network.layers.values():
-            layer.spm.level = 0.0 if layer.spm.binarize.same_in_all_layers else -OPEN
+            layer.spm.level = 0.0 if layer.spm.binarize.same_in_all_layers else OPEN_LEVEL
         with evaluating(network):
             return kept_on(network, [images])
     return network.set_budget(share, images, force=True)

@@ -7,9 +7,9 @@ from typing import Any
 from sanp.core.colours import BLUE, GREEN, GREY, ORANGE, PINK
 from sanp.core.errors import SanpError
 from sanp.core.files import check_replaceable, write_text
-from sanp.engine.bench.bench import OPEN
+from sanp.engine.bench.bench import GATES_OPEN
 
-FORMATS = (".html", ".svg", ".png", ".pdf")
+FIGURE_SUFFIXES = (".html", ".svg", ".png", ".pdf")
 _ENGINE = "engine, "
 _HALF = f"{_ENGINE}50% pruned"
 
@@ -39,7 +39,7 @@ def zoo_table(lines: Iterable[Mapping[str, Any]]) -> str:
     Numbers say how many times faster than the fastest dense fp32 runtime of the same run.
     """
     newest = {line["network"]: line for line in lines if _has_open_gates(line)}
-    heads = {"dense": f"{_ENGINE}dense", "all gates open": OPEN, "50% pruned": _HALF}
+    heads = {"dense": f"{_ENGINE}dense", "all gates open": GATES_OPEN, "50% pruned": _HALF}
     table = [f"| | best dense runtime | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
     for network, line in newest.items():
         rows = {row["what"]: row for row in line["rows"]}
@@ -78,7 +78,7 @@ def without_open_gates(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, 
 
 
 def _has_open_gates(line: Mapping[str, Any]) -> bool:
-    return any(row["what"] == OPEN for row in line["rows"])
+    return any(row["what"] == GATES_OPEN for row in line["rows"])
 
 
 def _best(rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -163,8 +163,8 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def write_figure(figure: Any, path: Path) -> None:
     """Writes a figure as a page, or as an image, which wants a Chromium on this machine."""
-    if path.suffix not in FORMATS:
-        raise SanpError(f"{path} has no known ending: choose one of {', '.join(FORMATS)}")
+    if path.suffix not in FIGURE_SUFFIXES:
+        raise SanpError(f"{path} has no known ending: choose one of {', '.join(FIGURE_SUFFIXES)}")
     try:
         if path.suffix == ".html":
             write_text(path, figure.to_html(include_plotlyjs=True))

@@ -35,7 +35,7 @@ from sanp.engine.lowering.shapes import (
     combined,
     convolved,
     flattened,
-    joined,
+    joined_shape,
     projected,
 )
 from sanp.engine.names import OperatorKind
@@ -161,7 +161,7 @@ class ProgramWriter:
 
     def concat(self, values: Sequence[int]) -> int:
         """The channels of several values, one after the other."""
-        shape = joined([self.shapes[v] for v in values])
+        shape = joined_shape([self.shapes[v] for v in values])
         return self._add(shape, lambda out: Concat(count=len(values), values=tuple(values), out=out))
 
     def channels(self, x: int, source: Sequence[int]) -> int:

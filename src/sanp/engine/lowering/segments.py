@@ -41,7 +41,9 @@ class Obstacle(Unsupported):
         self.unit = unit
 
 
-def cut(trace: Trace, new_writer: Callable[[], Writer] = ProgramWriter) -> list[tuple[Segment, Lowering | None]]:
+def cut_segments(
+    trace: Trace, new_writer: Callable[[], Writer] = ProgramWriter
+) -> list[tuple[Segment, Lowering | None]]:
     """The segments of a network, each native one with the lowering that has written it.
 
     ``new_writer`` makes the writer of each program. Raises :class:`Unsupported` if the network cannot be cut.

@@ -74,7 +74,7 @@ def projected(x: Shape, weight: Floats, bias: Floats) -> Shape:
     return len(weight), 1, 1
 
 
-def joined(parts: Sequence[Shape]) -> Shape:
+def joined_shape(parts: Sequence[Shape]) -> Shape:
     """The shape of the channels of several values, one after the other."""
     if len({part[1:] for part in parts}) != 1:
         raise ValueError(f"values {list(parts)} are not maps of one size")

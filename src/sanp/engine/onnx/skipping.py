@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from sanp.core.errors import SanpError
-from sanp.engine.lowering.segments import cut
+from sanp.engine.lowering.segments import cut_segments
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.tracer import trace_forward
 
@@ -30,7 +30,7 @@ def skipping_model(network: nn.Module, x: Tensor) -> Any:
 
     trace = trace_forward(network, x[:1].expand(2, *x.shape[1:]).clone())
     try:
-        segments = cut(trace, OnnxWriter)
+        segments = cut_segments(trace, OnnxWriter)
     except Unsupported as reason:
         raise NotSkipping(f"no skipping file can be written: {reason}; use dynamic=False") from reason
     reasons = "; ".join(dict.fromkeys(why for segment, _ in segments for why in segment.reasons))

@@ -21,7 +21,7 @@ from sanp.engine.lowering.shapes import (
     combined,
     convolved,
     flattened,
-    joined,
+    joined_shape,
     projected,
 )
 from sanp.engine.lowering.unsupported import Unsupported
@@ -223,7 +223,7 @@ class OnnxWriter:
 
     def concat(self, values: Sequence[int]) -> int:
         """The channels of several values, one after the other."""
-        shape = joined([self.shapes[v] for v in values])
+        shape = joined_shape([self.shapes[v] for v in values])
         mask = self._values.joined(list(values))
         y = self._graph.node("Concat", *(self._values.dense(v) for v in values), axis=1)
         return self._values.keep(shape, Live(y, mask=mask))

@@ -14,8 +14,8 @@ from sanp.core.int8_ranges import keep_ranges, kept_ranges
 from sanp.core.modules import tensors_in
 from sanp.engine.arguments import in_order
 from sanp.engine.compiled import Engine
-from sanp.engine.quantise.loss import Loss, joined, loss_of
-from sanp.engine.quantise.observing import Stage, histograms
+from sanp.engine.quantise.loss import Loss, joined_loss, loss_of
+from sanp.engine.quantise.observing import LoweredStep, histograms
 from sanp.engine.quantise.ranges import range_of
 from sanp.tracing.graph import Value
 
@@ -38,7 +38,7 @@ class Quantisation:
     reference: nn.Module
     """its copy in fp32, which the engine is compared with"""
     example: Any
-    stages: Sequence[Stage]
+    stages: Sequence[LoweredStep]
     """of its fp32 engine"""
     inputs: Sequence[Value]
     assemble: Callable[[Ranges], Engine]
@@ -132,4 +132,4 @@ def _compared(engine: Engine, given: Quantisation, samples: Any) -> Loss:
         return tree_map(lambda leaf: leaf[first : first + _TOGETHER] if isinstance(leaf, Tensor) else leaf, samples)
 
     with torch.no_grad():
-        return joined([loss_of(engine, given.reference, part(first)) for first in range(0, count, _TOGETHER)])
+        return joined_loss([loss_of(engine, given.reference, part(first)) for first in range(0, count, _TOGETHER)])

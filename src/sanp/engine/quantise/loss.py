@@ -64,7 +64,7 @@ def _error(given: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     return worst
 
 
-def joined(parts: Sequence[Loss]) -> Loss:
+def joined_loss(parts: Sequence[Loss]) -> Loss:
     """The loss on all samples of several batches."""
     samples = sum(part.samples for part in parts)
     decisions = sum(part.decisions * part.samples for part in parts) / samples

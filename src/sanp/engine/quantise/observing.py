@@ -13,7 +13,7 @@ from sanp.engine.quantise.ranges import Histogram
 from sanp.engine.steps import NativeStep, TorchStep, Values
 from sanp.tracing.graph import Value
 
-Stage = tuple[NativeStep | TorchStep, Lowering | None]
+LoweredStep = tuple[NativeStep | TorchStep, Lowering | None]
 """a step of an engine, and for a native one the lowering that wrote it"""
 _TOGETHER = 16
 """samples that are looked at together"""
@@ -37,7 +37,7 @@ def value_names(lowerings: Sequence[Lowering | None]) -> list[dict[int, str]]:
     return named
 
 
-def histograms(stages: Sequence[Stage], inputs: Sequence[Value], given: Sequence[Tensor]) -> dict[str, Histogram]:
+def histograms(stages: Sequence[LoweredStep], inputs: Sequence[Value], given: Sequence[Tensor]) -> dict[str, Histogram]:
     """A histogram of each value that needs a range, by its name, over all samples of ``given``."""
     watched = [_Watched(step, lowering) for step, lowering in stages]
     names = value_names([lowering for _, lowering in stages])

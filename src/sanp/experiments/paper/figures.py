@@ -7,14 +7,13 @@ fig4.jsonl   how many images compute how many channels of the last block
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from sanp.experiments import run_folder
 from sanp.experiments.metrics import seconds_of
 from sanp.experiments.paper.channel_use import ChannelUse, channel_use
-from sanp.experiments.paper.rows import TABLES, Row, Scope, row_folder, same_work, select
+from sanp.experiments.paper.rows import TABLES, RecipeRow, Scope, row_folder, same_work, select
 from sanp.experiments.paper.stale import changed
-from sanp.experiments.results import append, read, result_line
+from sanp.experiments.results import Line, append, read_results, result_line
 
 PRUNED = ("table3/resnet18-sanp", "table1/vgg19-sanp", "table1/m_cifarnet-sanp")
 FIGURES: dict[str, tuple[str, ...]] = {
@@ -23,13 +22,11 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "fig4": PRUNED,
 }
 """the rows that a figure can be made of; the first one is that of the paper"""
-Line = dict[str, Any]
-"""a line of a results file"""
 
 
 def figure_rows(
     recipes: Path, figure: str, *, backbone: str | None = None, rows: Iterable[str] = (), scope: Scope | None = None
-) -> list[Row]:
+) -> list[RecipeRow]:
     """The rows for a figure: those with the names ``rows`` if given, else the usual ones.
 
     ``recipes`` is the folder of the recipes; ``backbone`` and ``scope`` are as in :func:`select`.
@@ -41,7 +38,7 @@ def figure_rows(
 
 def make_lines(
     figure: str,
-    rows: Iterable[Row],
+    rows: Iterable[RecipeRow],
     runs: Path,
     results: Path,
     *,
@@ -56,7 +53,7 @@ def make_lines(
     path, there = results / f"{figure}.jsonl", 0
     for row in rows:
         folder = row_folder(runs, row.name, row.recipe)
-        lines = [line for line in read(path) if line["name"] == row.name and same_work(line, row.recipe)]
+        lines = [line for line in read_results(path) if line["name"] == row.name and same_work(line, row.recipe)]
         if any(not changed(line["config"], row.recipe) for line in lines):
             tell(f"{figure}: {row.name} is in {path.name} already")
         elif run_folder.is_finished(folder):
@@ -71,7 +68,7 @@ def make_lines(
     return there
 
 
-def command(row: Row, scope: Scope) -> str:
+def command(row: RecipeRow, scope: Scope) -> str:
     """The command that runs a row; ``scope`` is the scope that the row was selected with."""
     table, _, name = row.name.partition("/")
     scale = "" if scope.epochs == 1 else f" --epochs-scale {scope.epochs:g}"

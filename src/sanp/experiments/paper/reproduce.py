@@ -8,9 +8,9 @@ from typing import Any, Literal
 from sanp.core.errors import SanpError, Stopped
 from sanp.experiments.compare import Job, carry_out
 from sanp.experiments.metrics import Stopwatch, seconds_of
-from sanp.experiments.paper.rows import Row, row_folder, same_work
+from sanp.experiments.paper.rows import RecipeRow, row_folder, same_work
 from sanp.experiments.paper.stale import changed
-from sanp.experiments.results import append, read, result_line
+from sanp.experiments.results import append, read_results, result_line
 from sanp.experiments.run import Watch
 from sanp.experiments.run_folder import MODEL, is_finished
 from sanp.experiments.shipped import names, result_of
@@ -20,7 +20,7 @@ Mode = Literal["missing", "stale", "none"]
 
 
 def reproduce(
-    rows: Iterable[Row],
+    rows: Iterable[RecipeRow],
     runs: Path,
     results: Path,
     *,
@@ -50,7 +50,7 @@ def reproduce(
     return work.failed
 
 
-def _shown(row: Row) -> str:
+def _shown(row: RecipeRow) -> str:
     return row.name + (f" (seed {row.recipe.seed})" if row.recipe.seed != row.dense_seed else "")
 
 
@@ -68,7 +68,7 @@ class _Work:
     """run folders of dense networks that failed, and why"""
     told: set[str] = field(default_factory=set)
 
-    def carry_out(self, row: Row) -> None:
+    def carry_out(self, row: RecipeRow) -> None:
         """Runs a row and, where needed, its dense network."""
         file = self.results / f"{row.name.partition('/')[0]}.jsonl"
         dense = self.results / "dense.jsonl"
@@ -105,7 +105,7 @@ class _Work:
             self.tell(f"{shown}: not run yet")
         return self.mode == "none"
 
-    def _train_dense(self, row: Row, base: Job, results: Path) -> None:
+    def _train_dense(self, row: RecipeRow, base: Job, results: Path) -> None:
         """Trains the dense network of a row, unless it is there; an error if that has failed before."""
         if base.folder in self.broken:
             raise SanpError(f"its dense network failed ({self.broken[base.folder]})")
@@ -133,7 +133,7 @@ class _Work:
 
 def _lines(name: str, job: Job, results: Path) -> list[dict[str, Any]]:
     """The results lines of a row with the epochs, images and seed of this run."""
-    return [line for line in read(results) if line["name"] == name and same_work(line, job.recipe)]
+    return [line for line in read_results(results) if line["name"] == name and same_work(line, job.recipe)]
 
 
 def _shipped(name: str, job: Job, results: Path) -> str | None:

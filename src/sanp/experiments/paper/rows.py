@@ -22,7 +22,7 @@ TABLES = {
 
 
 @dataclass(frozen=True)
-class Row:
+class RecipeRow:
     """One row of a table, for one seed: its name, and the recipe to run."""
 
     name: str
@@ -73,7 +73,7 @@ def select(
     rows: Iterable[str] = (),
     scope: Scope | None = None,
     seeds: int = 1,
-) -> list[Row]:
+) -> list[RecipeRow]:
     """The rows of the given tables, whose recipes are in the folder ``recipes``.
 
     ``backbone`` selects the rows of one backbone, ``rows`` those with these file names. ``scope`` shortens them. Each
@@ -82,7 +82,7 @@ def select(
     if seeds < 1:
         raise SanpError(f"seeds {seeds}: give at least 1")
     wanted, known = set(rows), {path.stem for table in TABLES for path in (recipes / table).glob("*.toml")}
-    found: list[Row] = []
+    found: list[RecipeRow] = []
     for name in sorted(wanted - known):
         raise unknown_name("row", name, known)
     for table in tables:
@@ -92,7 +92,7 @@ def select(
             recipe = (scope or Scope()).of(make_recipe(read_recipe(path), str(path)))
             if backbone in (None, recipe.backbone) and (not wanted or path.stem in wanted):
                 each = (replace(recipe, seed=recipe.seed + more) for more in range(seeds))
-                found += [Row(f"{table}/{path.stem}", one, recipe.seed) for one in each]
+                found += [RecipeRow(f"{table}/{path.stem}", one, recipe.seed) for one in each]
     if not found:
         raise SanpError(f"no such row in {recipes}: look at the files there, or leave --backbone or --rows out")
     return found

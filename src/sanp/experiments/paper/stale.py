@@ -30,8 +30,8 @@ def changed(before: Mapping[str, Any], recipe: Recipe) -> list[str]:
     ``before`` has the settings of the run, nested by section, as a results line does. Settings that the method does not
     use, that do not change what is computed, and the epochs, images and seed are left out.
     """
-    then, now = dict(flat(before)), dict(flat(recipe.as_dict()))
-    default = dict(flat(Recipe(method=recipe.method).as_dict()))
+    then, now = dict(flat_settings(before)), dict(flat_settings(recipe.as_dict()))
+    default = dict(flat_settings(Recipe(method=recipe.method).as_dict()))
     found = []
     for name in sorted(then.keys() | now.keys()):
         if not _counts(name, recipe.method):
@@ -53,11 +53,11 @@ def _counts(name: str, method: str) -> bool:
     return name not in OF_SPMS or "spm" in used or name in ALSO.get(method, ())
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     """Nested settings as pairs of a dotted name and a value."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
+            yield from flat_settings(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 

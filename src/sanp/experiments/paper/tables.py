@@ -5,15 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from sanp.experiments.paper.deciding import deciding_flops
 from sanp.experiments.paper.rows import TABLES, recipes_now
 from sanp.experiments.paper.stale import changed
 from sanp.experiments.recipe import PRESETS
-from sanp.experiments.results import read
+from sanp.experiments.results import Line, read_results
 from sanp.experiments.seeds import mean_and_deviation
-from sanp.experiments.table import NAMES, shown
+from sanp.experiments.table import NAMES, display_name
 from sanp.methods import METHODS
 
 # PAPER tables 1 to 3: error in %, FLOPs in millions, pruned in %.
@@ -52,12 +51,10 @@ PAPER_EPOCHS = PRESETS["paper"]["fit"]["pretrain_epochs"]
 """epochs of pretraining in the preset ``paper``"""
 STALE = "†"
 """marks a row whose settings are not those of its recipe any more"""
-Line = dict[str, Any]
-"""a line of a results file"""
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """What a row of a table is made of: the lines of all its seeds, and why they are stale, if they are."""
 
     lines: tuple[Line, ...]
@@ -78,9 +75,9 @@ def results_page(results: Path, recipes: Path | None = None) -> str:
 
     Rows that differ from the recipes in the folder ``recipes`` are marked, with the settings that differ below.
     """
-    dense, parts = list(read(results / "dense.jsonl")), []
+    dense, parts = list(read_results(results / "dense.jsonl")), []
     for table, title in TABLES.items():
-        lines = [line for line in read(results / f"{table}.jsonl") if is_whole(line)]
+        lines = [line for line in read_results(results / f"{table}.jsonl") if on_all_images(line)]
         if lines:
             rows = with_dense(entries(lines, recipes), entries(dense, recipes))
             parts.append(f"### {title}\n\n{HEADING}\n" + "\n".join(map(_row, rows)) + _reasons(rows))
@@ -92,19 +89,19 @@ def readme_table(results: Path, recipes: Path | None = None) -> str:
 
     It has the CIFAR-10 rows with default settings, of whole runs.
     """
-    lines = [line for table in ("table1", "methods", "table3") for line in read(results / f"{table}.jsonl")]
+    lines = [line for table in ("table1", "methods", "table3") for line in read_results(results / f"{table}.jsonl")]
     chosen = entries(
-        (line for line in lines if line["data"] == "cifar10" and not variant(line) and is_whole(line)), recipes
+        (line for line in lines if line["data"] == "cifar10" and not variant(line) and on_all_images(line)), recipes
     )
     if not chosen:
         return "No run is finished yet: `sanp reproduce table1` adds a row here for each that is."
     order = {name: place for place, name in enumerate(NAMES)}
     grouped = sorted(chosen, key=lambda entry: order.get(entry.first["backbone"], len(order)))
-    rows = with_dense(grouped, entries(read(results / "dense.jsonl"), recipes))
+    rows = with_dense(grouped, entries(read_results(results / "dense.jsonl"), recipes))
     return SHORT_HEADING + "\n" + "\n".join(map(_short_row, rows)) + _stale_note(rows)
 
 
-def entries(lines: Iterable[Line], recipes: Path | None = None) -> list[Entry]:
+def entries(lines: Iterable[Line], recipes: Path | None = None) -> list[TableEntry]:
     """The lines as entries: those of one row that differ by the seed alone make one entry.
 
     A row that was run again with the same epochs and images shows its last run, unless only an earlier one has the
@@ -118,15 +115,15 @@ def entries(lines: Iterable[Line], recipes: Path | None = None) -> list[Entry]:
         why = tuple(fewest)
         run = json.dumps([line["name"], line["epochs"], line["images"]])
         runs.setdefault(run, {}).setdefault(line["seed"], {})[not why] = (line, why)
-    found: list[Entry] = []
+    found: list[TableEntry] = []
     for seeds in runs.values():
         fresh = [by_kind[True] for by_kind in seeds.values() if True in by_kind]
         chosen = sorted(fresh or [by_kind[False] for by_kind in seeds.values()], key=lambda each: each[0]["seed"])
-        found.append(Entry(tuple(line for line, _ in chosen), chosen[0][1]))
+        found.append(TableEntry(tuple(line for line, _ in chosen), chosen[0][1]))
     return found
 
 
-def is_whole(line: Line) -> bool:
+def on_all_images(line: Line) -> bool:
     """The run trained on all images; a short one shows only that everything works."""
     return line["images"] is None
 
@@ -140,9 +137,9 @@ def latest(lines: Iterable[Line]) -> list[Line]:
     return list(chosen.values())
 
 
-def with_dense(rows: Iterable[Entry], dense: list[Entry]) -> list[Entry]:
+def with_dense(rows: Iterable[TableEntry], dense: list[TableEntry]) -> list[TableEntry]:
     """The rows, with that of each dense network before the first one that starts from it."""
-    shown: list[Entry] = []
+    shown: list[TableEntry] = []
     for row in rows:
         for base in dense:
             if base not in shown and is_base(base.first, row.first):
@@ -157,7 +154,7 @@ def is_base(dense: Line, line: Line) -> bool:
     return same and bool(dense["epochs"][0] == line["epochs"][0])
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: TableEntry) -> str:
     line, method = entry.first, METHODS[entry.first["method"]]
     ticks = ("✓" if method.layer_adaptive else "", "✓" if method.sample_adaptive else "")
     by_paper = "" if line["method"] == "dense" else f"{100 * (1 - entry.mean('paper_flops') / line['dense_flops']):.1f}"
@@ -165,7 +162,7 @@ def _row(entry: Entry) -> str:
     return _joined([*_names(entry), *ticks, *_measured(entry), *costs, *_in_paper(line)])
 
 
-def _short_row(entry: Entry) -> str:
+def _short_row(entry: TableEntry) -> str:
     line = entry.first
     return _joined([*_names(entry), *_measured(entry), _deciding(entry), length(line), *_in_paper(line)])
 
@@ -174,18 +171,18 @@ def _joined(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _names(entry: Entry) -> tuple[str, str]:
+def _names(entry: TableEntry) -> tuple[str, str]:
     line = entry.first
     ours = line["method"] == "sanp" and line.get("config", {}).get("preset") == "quick"
-    method = shown(line["method"])  # with the settings of ``quick`` it is not the paper's own
+    method = display_name(line["method"])  # with the settings of ``quick`` it is not the paper's own
     name = model(line).replace(method, f"{method} (ours)") if ours else model(line)
-    return shown(line["backbone"]), name + (f" {STALE}" if entry.stale else "")
+    return display_name(line["backbone"]), name + (f" {STALE}" if entry.stale else "")
 
 
 def model(line: Line) -> str:
     """The method as the paper writes it, and what the name of the row adds if its settings are not the defaults."""
     own = variant(line)
-    return shown(line["method"]) + (f", {own.replace('-', ' ')}" if own else "")
+    return display_name(line["method"]) + (f", {own.replace('-', ' ')}" if own else "")
 
 
 def variant(line: Line) -> str:
@@ -194,27 +191,27 @@ def variant(line: Line) -> str:
     return "" if own.isdigit() else own
 
 
-def _measured(entry: Entry) -> tuple[str, ...]:
+def _measured(entry: TableEntry) -> tuple[str, ...]:
     pruned = "" if entry.first["method"] == "dense" else f"{100 * entry.mean('pruned'):.1f}"
     errors = mean_and_deviation([100 * line["error"] for line in entry.lines])
     return errors, str(len(entry.lines)), f"{entry.mean('flops') / 1e6:.1f}", pruned
 
 
-def _deciding(entry: Entry) -> str:
+def _deciding(entry: TableEntry) -> str:
     """What deciding what to prune costs, in percent of the dense FLOPs."""
     line = entry.first
     cost = None if line["method"] == "dense" else deciding_flops(line)
     return "" if cost is None else f"{100 * cost / line['dense_flops']:.2f}"
 
 
-def _reasons(rows: list[Entry]) -> str:
+def _reasons(rows: list[TableEntry]) -> str:
     """The settings in which stale rows differ from their recipes, a line for each row."""
     stale = [row for row in rows if row.stale]
     told = [f"- {row.first['name']}: {'; '.join(row.stale)}" for row in stale]
     return f"\n\n{STALE} The recipe has other settings now:\n\n" + "\n".join(told) if told else ""
 
 
-def _stale_note(rows: list[Entry]) -> str:
+def _stale_note(rows: list[TableEntry]) -> str:
     if not any(row.stale for row in rows):
         return ""
     return f"\n\n{STALE} The recipe has other settings now; [docs/results.md](docs/results.md) says which."

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,8 +12,8 @@ from sanp.core.colours import BLUE, GREEN, ORANGE, PINK
 from sanp.evaluation import LayerReport
 from sanp.experiments.paper.rows import TABLES
 from sanp.experiments.paper.tables import latest, length, model
-from sanp.experiments.results import read
-from sanp.experiments.table import shown
+from sanp.experiments.results import Line, read_results
+from sanp.experiments.table import display_name
 from sanp.report.charts.channels import NO_TICKS, channel_order
 from sanp.report.charts.chart import Chart
 from sanp.report.charts.layers import types_by_layer
@@ -22,8 +21,6 @@ from sanp.report.charts.style import MARGINS, SCALE, axis_names, blank
 from sanp.report.charts.trade_off import Point, trade_off
 
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-Line = dict[str, Any]
-"""a results line: what a finished run found, as ``results/*.jsonl`` has it"""
 
 
 def paper_charts(results: Path, figures: Iterable[str]) -> dict[str, Chart]:
@@ -34,7 +31,7 @@ def paper_charts(results: Path, figures: Iterable[str]) -> dict[str, Chart]:
     charts: dict[str, Chart] = {}
     for figure in figures:
         files = TABLES if figure == "trade" else (figure,)
-        lines = [line for name in files for line in latest(read(results / f"{name}.jsonl"))]
+        lines = [line for name in files for line in latest(read_results(results / f"{name}.jsonl"))]
         for chart in CHARTS[figure](lines):
             charts[chart.key] = chart
     return charts
@@ -71,10 +68,10 @@ def pruning_rates(lines: list[Line]) -> Chart:
     figure.update_xaxes(title_text="convolution", tickmode="linear")
     figure.update_yaxes(title_text="channels pruned", tickformat=".0%", range=[0, 1])
     first = lines[0]
-    network = network_of(first) if len(lines) == 1 else shown(first["backbone"])
+    network = network_of(first) if len(lines) == 1 else display_name(first["backbone"])
     return Chart(
         key=f"fig1a-{first['backbone']}-{first['method']}",
-        title=f"Figure 1a: how much {shown(first['method'])} prunes differs from layer to layer of {network}",
+        title=f"Figure 1a: how much {display_name(first['method'])} prunes differs from layer to layer of {network}",
         text=f"Share of the channels of each convolution that is pruned: {'; '.join(said)}.",
         figure=figure,
     )
@@ -182,7 +179,7 @@ def _label(chart: Chart, points: list[Point]) -> None:
 def network_of(line: Line) -> str:
     """Which network on which data, and whether it was trained on some of the images only."""
     short = "" if line["images"] is None else " (short run)"
-    return f"{shown(line['backbone'])} on {DATA.get(line['data'], line['data'])}{short}"
+    return f"{display_name(line['backbone'])} on {DATA.get(line['data'], line['data'])}{short}"
 
 
 def how_made(line: Line) -> str:
