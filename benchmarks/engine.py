@@ -12,6 +12,7 @@ Every image of a batch has its own mask.
 
 import argparse
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.backbones.resnet18 import BLOCKS_PER_STAGE, STAGE_WIDTHS, BasicBlock
+from sanp.core.errors import SlowWarning
 from sanp.engine import compile, profile
 from sanp.engine.bench.bench import Bench, BenchConfig, Prune, bench, durations, meet_budget, random_images
 from sanp.engine.bench.runtimes import Call, dense_calls
@@ -192,6 +194,7 @@ def main() -> None:
     parser.add_argument("--operators", action="store_true", help="print each operator's time: no line, no tables")
     parser.add_argument("--print", action="store_true", help="print only: no line, no tables")
     arguments = parser.parse_args()
+    warnings.simplefilter("error", SlowWarning)  # a network that runs in torch is not what a row is to show
     for name in () if arguments.tables else arguments.network:
         if arguments.operators:
             print_operators(name, (arguments.pruned or [0.0])[0], arguments.threads)
