@@ -7,8 +7,9 @@ from torch import Tensor, nn
 import sanp
 from sanp.core.errors import SlowWarning
 from sanp.engine.agreement import NOTHING_TO_COMPARE, agree, disagreement, near_ties, varied_batch
-from sanp.spm.binarize import SemanticHashing, TopK
+from sanp.spm.binarize import SemanticHashing
 from sanp.spm.module import SPM
+from sanp.spm.top_k import TopK
 
 
 class Given(nn.Module):

@@ -10,8 +10,9 @@ import torch
 import sanp
 import sanp.experiments.run
 from sanp.experiments.recipe import make_recipe
-from sanp.experiments.run import enough, train
+from sanp.experiments.run import train
 from sanp.experiments.run_folder import evaluation_batches, load_run, read_run
+from sanp.experiments.training_batches import enough
 from tests.tools import tiny_run
 
 

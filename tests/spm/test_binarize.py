@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from sanp.spm.binarize import SemanticHashing, TopK, hard_decision, saturating_sigmoid, semantic_hashing, top_k
+from sanp.spm.binarize import SemanticHashing, hard_decision, saturating_sigmoid, semantic_hashing
+from sanp.spm.top_k import TopK, top_k
 
 LN3, LN11 = math.log(3), math.log(11)
 

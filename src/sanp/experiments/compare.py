@@ -17,10 +17,11 @@ from typing import Any
 from sanp.core.errors import SanpError
 from sanp.experiments.pool import side_by_side
 from sanp.experiments.recipe import Recipe, make_recipe, merge, other_methods, read_recipe
-from sanp.experiments.run import Tell, train
+from sanp.experiments.run import train
 from sanp.experiments.run_folder import CONFIG, MODEL, is_finished, read_run
 from sanp.experiments.table import Row, read_rows, write_table
 from sanp.experiments.timing import time_runs
+from sanp.experiments.training_batches import Tell
 from sanp.training.stage import Progress
 
 

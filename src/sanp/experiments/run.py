@@ -9,8 +9,6 @@ state/              the state of training, removed when the run is finished
 """
 
 import copy
-import math
-import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,13 +17,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sanp import data
 from sanp.checkpoint import load, save
 from sanp.core import distributed
 from sanp.core.devices import chosen_device
 from sanp.core.distributed import by_first
 from sanp.core.errors import SanpError, Stopped
-from sanp.core.files import locked, own_folder, write_text
+from sanp.core.files import locked, own_folder
 from sanp.evaluation import Report
 from sanp.experiments.measured import Measured, finally_measured, measure
 from sanp.experiments.metrics import ProgressLog
@@ -35,13 +32,16 @@ from sanp.experiments.run_folder import (
     CONFIG,
     DENSE,
     MODEL,
+    check_sight,
     is_finished,
     load_data,
+    prepare_folder,
     read_run,
     write_report,
 )
 from sanp.experiments.shipped import weights_named
 from sanp.experiments.state import Interrupted, Position, Saved
+from sanp.experiments.training_batches import Tell, training_batches
 from sanp.experiments.weights_file import take_weights
 from sanp.gating.gating import planned_cost
 from sanp.gating.network import GatedNetwork
@@ -54,8 +54,6 @@ from sanp.training.task import Task, set_dropout
 
 Watch = Callable[[Progress], None]
 """Is called after every training step."""
-Tell = Callable[[str], None]
-"""Is called with a line for the user."""
 
 
 @dataclass(frozen=True)
@@ -76,33 +74,10 @@ def train(
     run that is in the folder. If torchrun started several processes, each must call this; process 0 writes.
     """
     with ExitStack() as held, distributed.lost_rank_explained(f"go on with sanp train --resume {folder}"):
-        by_first(lambda: prepare(recipe, folder, resume))
+        by_first(lambda: prepare_folder(recipe, folder, resume))
         by_first(lambda: held.enter_context(locked(folder)))
-        _check_sight(folder)
+        check_sight(folder)
         return _Run(recipe, folder, watch, tell).carry_out()
-
-
-def prepare(recipe: Recipe, folder: Path, resume: bool) -> None:
-    """Makes the folder and writes config.toml; with ``resume``, only checks that the folder holds a run."""
-    config = folder / CONFIG
-    own_folder(folder, "state")
-    if resume:
-        if not config.is_file():
-            raise SanpError(f"{folder} holds no run (no config.toml): give the folder that sanp train made")
-        return
-    if config.exists():
-        raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
-    shutil.rmtree(folder / "state", ignore_errors=True)  # left over from a run whose config.toml was removed
-    write_text(config, recipe.as_toml())
-
-
-def _check_sight(folder: Path) -> None:
-    """Raises an error if a process does not see the folder; all processes read it when they resume a run."""
-    blind = distributed.texts("" if (folder / CONFIG).is_file() else str(distributed.rank()))
-    if any(blind):
-        raise SanpError(
-            f"{folder} is not seen by process {', '.join(filter(None, blind))}: give a folder that all share"
-        )
 
 
 class _Run:
@@ -132,20 +107,9 @@ class _Run:
         self.saved = Saved(own_folder(folder, "state"))
 
     def _task(self) -> Task:
-        recipe, dataset = self.recipe, self.data
-        batch = min(recipe.batch_size, len(dataset.train))
-        loader = data.Batches(
-            enough(dataset, batch, recipe.least_steps, self.tell),
-            batch,
-            mean=dataset.mean,
-            std=dataset.std,
-            augment=augmentation(dataset, recipe.augment),
-            shuffle=True,
-            seed=recipe.seed,
-            drop_last=True,
-        )
+        recipe = self.recipe
         return Task(
-            loader=loader,
+            loader=training_batches(recipe, self.data, self.tell),
             budget=recipe.budget,
             config=recipe.fit,
             spm=recipe.spm,
@@ -272,26 +236,3 @@ def _draw_once(net: nn.Module, task: Task) -> None:
     for layer in planned_cost(net, task.example()).gates.values():
         if layer.name == layer.path:
             build_spm(layer.in_channels, layer.out_channels, SPMConfig())
-
-
-def enough(dataset: data.Dataset, batch: int, least: int, tell: Tell) -> data.Examples:
-    """The training images, for a folder as many times that an epoch has ``least`` steps of ``batch`` images.
-
-    The schedules of all stages count epochs; with 3 steps in each, none of them would learn anything.
-    """
-    count = len(dataset.train)
-    times = math.ceil(least * batch / count) if dataset.name.startswith(data.IMAGEFOLDER) else 1
-    if times <= 1:
-        return dataset.train
-    tell(
-        f"{count} training images are few: an epoch goes through them {times} times, in {times * count // batch} steps "
-        f"of {batch} (--least-steps)"
-    )
-    return data.Repeated(dataset.train, times)
-
-
-def augmentation(dataset: data.Dataset, kind: str) -> data.Augment:
-    """The changes of training images that a recipe asks for."""
-    if kind == "none":
-        return data.Augment()
-    return dataset.augment.standard(dataset.image_size) if kind == "standard" else dataset.augment

@@ -1,6 +1,7 @@
-"""A run folder: the names of its files, whether its run is finished, and how to read them."""
+"""A run folder: the names of its files, whether its run is finished, how to make it and to read it."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,8 +10,9 @@ from torch import nn
 
 from sanp import data
 from sanp.checkpoint import load
+from sanp.core import distributed
 from sanp.core.errors import SanpError
-from sanp.core.files import read_text, write_text
+from sanp.core.files import own_folder, read_text, write_text
 from sanp.core.limits import LARGEST_COUNT
 from sanp.data.dataset import first_after_shuffle
 from sanp.experiments.own_network import build_named
@@ -26,6 +28,29 @@ REPORT_FORMAT = 1
 
 NUMBERS = ("accuracy", "error", "flops", "dense_flops", "kept", "pruned", "overhead_flops")
 """fields of every report.json that are plain numbers"""
+
+
+def prepare_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
+    """Makes the folder and writes config.toml; with ``resume``, only checks that the folder holds a run."""
+    config = folder / CONFIG
+    own_folder(folder, "state")
+    if resume:
+        if not config.is_file():
+            raise SanpError(f"{folder} holds no run (no config.toml): give the folder that sanp train made")
+        return
+    if config.exists():
+        raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
+    shutil.rmtree(folder / "state", ignore_errors=True)  # left over from a run whose config.toml was removed
+    write_text(config, recipe.as_toml())
+
+
+def check_sight(folder: Path) -> None:
+    """Raises an error if a process does not see the folder; all processes read it when they resume a run."""
+    blind = distributed.texts("" if (folder / CONFIG).is_file() else str(distributed.rank()))
+    if any(blind):
+        raise SanpError(
+            f"{folder} is not seen by process {', '.join(filter(None, blind))}: give a folder that all share"
+        )
 
 
 def is_finished(folder: Path) -> bool:

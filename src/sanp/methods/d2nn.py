@@ -15,7 +15,8 @@ from sanp.core.checks import check_fields
 from sanp.core.devices import exact_on
 from sanp.core.errors import SanpError
 from sanp.gating.gating import MakeSPM
-from sanp.methods.parts.q_learning import ChoosingMethod, ChoosingSPM, Episode, taken
+from sanp.methods.parts.chosen_width import ChoosingSPM
+from sanp.methods.parts.q_learning import ChoosingMethod, Episode, taken
 from sanp.spm.module import SPMConfig
 from sanp.spm.saliency import Saliency, descriptor
 

@@ -24,9 +24,9 @@ from sanp.gating.network import GatedNetwork
 from sanp.methods.parts.density import density_stage, finish_density
 from sanp.methods.parts.gating_method import GatingMethod
 from sanp.methods.parts.retrain import epochs_in_parts
-from sanp.spm.binarize import TopK
 from sanp.spm.module import SPM, SPMConfig
 from sanp.spm.saliency import FoldedSaliency, Saliency
+from sanp.spm.top_k import TopK
 from sanp.training.stage import Stage
 from sanp.training.task import Task
 from sanp.training.term import Forward

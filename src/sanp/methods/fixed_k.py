@@ -15,8 +15,8 @@ from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.methods.parts.density import density_stage, finish_density
 from sanp.methods.parts.gating_method import GatingMethod
-from sanp.spm.binarize import TopK
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
+from sanp.spm.top_k import TopK
 from sanp.training.controller import BudgetController
 from sanp.training.fitting import warmup_stage
 from sanp.training.stage import Stage, Stages

@@ -7,9 +7,9 @@ from sanp.methods.fbs import FBS, BoostingSaliency, FBSConfig
 from sanp.methods.fixed_k import FixedK
 from sanp.methods.parts.density import kept_at_density, set_density, winners
 from sanp.methods.parts.gating_method import GatingMethod
-from sanp.spm.binarize import TopK
 from sanp.spm.module import SPMConfig
 from sanp.spm.recording import record
+from sanp.spm.top_k import TopK
 from tests.conftest import SmallNet, TwoConvs
 
 

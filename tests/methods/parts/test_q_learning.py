@@ -3,7 +3,8 @@ import torch
 
 from sanp.core.batch_slice import BatchSlice, using_slice
 from sanp.methods.d2nn import D2NN, episode_reward
-from sanp.methods.parts.q_learning import ChoosingSPM, Episode, first_channels
+from sanp.methods.parts.chosen_width import ChoosingSPM, first_channels
+from sanp.methods.parts.q_learning import Episode
 from sanp.methods.rnp import RNP, Agent, RecurrentValues, q_targets
 from sanp.spm.module import SPMConfig
 from sanp.spm.recording import record

@@ -10,8 +10,8 @@ from sanp.core.distributed import same_everywhere
 from sanp.gating.accounting import mean_kept
 from sanp.gating.network import GatedNetwork
 from sanp.gating.thresholds import calibrate_thresholds
-from sanp.spm.binarize import TopK, top_k
 from sanp.spm.recording import decisions_of
+from sanp.spm.top_k import TopK, top_k
 from sanp.tracing.topology import module_path
 from sanp.training.finish import finish_norms, first_images
 from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
