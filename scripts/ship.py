@@ -1,5 +1,7 @@
 """Puts a finished run's network into the package, in half precision: `sanp.pretrained(NAME)`.
 
+Channels that no training image opens are closed for good, and their weights are not written.
+
     python scripts/ship.py runs/table1-m_cifarnet-sanp-16.1.11 m_cifarnet-cifar10-22
 
 What was written is loaded again and evaluated; if its accuracy is not the run's own within 0.05 points it is refused.
@@ -15,6 +17,7 @@ from typing import Any
 
 import torch
 
+from sanp import data
 from sanp.checkpoint import save
 from sanp.core.errors import SanpError
 from sanp.evaluation import Report, evaluate
@@ -23,6 +26,7 @@ from sanp.experiments.inputs import inputs_of, keep_inputs
 from sanp.experiments.paper.rows import TABLES
 from sanp.experiments.results import read_results
 from sanp.experiments.shipped import WEIGHTS
+from sanp.gating.network import GatedNetwork
 
 ROOT = Path(__file__).parents[1]
 SAME = 0.0005
@@ -42,7 +46,10 @@ def ship(folder: Path, name: str, *, results: Path, into: Path = WEIGHTS) -> Rep
         (made / "config.toml").write_text(replace(recipe, pretrained=dense or None).as_toml(), encoding="utf-8")
         shutil.copy(folder / "metrics.jsonl", made)
         keep_inputs(made, inputs_of(dataset))
-        save(run_folder.load_run(folder, dataset), made / "model.safetensors", dtype=torch.float16)
+        network = run_folder.load_run(folder, dataset)
+        if isinstance(network, GatedNetwork) and network.dial is None:
+            network.zero_unused(data.Batches(dataset.train, 250, mean=dataset.mean, std=dataset.std))
+        save(network, made / "model.safetensors", dtype=torch.float16)
         after = evaluate(run_folder.load_run(made, dataset), run_folder.evaluation_batches(dataset))
         if abs(after.accuracy - before["accuracy"]) > SAME + 1e-12:
             raise SanpError(

@@ -8,7 +8,7 @@ import copy
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from sanp.core.files import check_tensor_file, write_atomically
 from sanp.core.forward_size import check_forward, check_numbers
 from sanp.core.int8_ranges import checked_ranges, keep_ranges, kept_ranges
 from sanp.core.modules import unwrapped
+from sanp.core.network_tensors import fill, tensors_of
+from sanp.core.zero_packing import Packing, checked_packings
 from sanp.gating.amount import Amount, parse_budget
 from sanp.gating.dial import read_dial
 from sanp.gating.network import GatedNetwork, Origin
@@ -49,24 +51,14 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
     gated = network if isinstance(network, GatedNetwork) else None
     form = form_of(network)
     net: nn.Module = network if gated is None and form is None else network.net  # type: ignore[assignment]
-    tensors = {}
-    seen: set[tuple[int, int, torch.Size]] = set()
-    kept_elsewhere = _threshold_names(net)  # thresholds are in the header
-    for name, tensor in net.state_dict().items():
-        if not isinstance(tensor, Tensor):
-            raise SanpError(f"{name} of {type(net).__name__} is {type(tensor).__name__}: only tensors can be saved")
-        same = (tensor.data_ptr(), int(tensor.storage_offset()), tensor.shape)
-        if name in kept_elsewhere or (same in seen and tensor.numel() > 0):
-            continue  # tied weights are written once
-        seen.add(same)
-        # Tensors of one dimension are small, and a batch norm's variance may exceed the range of half precision.
-        matrix = dtype is not None and tensor.is_floating_point() and tensor.dim() > 1
-        cast = tensor.to(dtype) if matrix else tensor
-        tensors[name] = cast.detach().contiguous().cpu()
+    # Thresholds are in the header. A file that is not gated can be read by others too, so its tensors stay whole.
+    tensors, packings = tensors_of(net, dtype, pack=gated is not None, left_out=_threshold_names(net))
     gates = None if gated is None else _gates_header(gated)
     header = {"format": NETWORK_FORMAT, "network": type(net).__name__, "gates": gates, "form": form}
     if (ranges := kept_ranges(network)) is not None:
         header["int8_ranges"] = ranges
+    if packings:
+        header["packed"] = {name: packing.as_header() for name, packing in packings.items()}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, {NETWORK_KEY: json.dumps(header)}))
 
 
@@ -88,10 +80,10 @@ def _loaded(
     path: Any, net: nn.Module, header: "Header", tensors: Mapping[str, Tensor], example_input: Any
 ) -> nn.Module:
     if header.form is not None:
-        return _load_form(path, net, header.form, tensors, example_input)
+        return _load_form(path, net, header, tensors, example_input)
     if header.gates is None:
         net = copy.deepcopy(net)
-        _fill(net, tensors, path)
+        fill(net, tensors, header.packed, path)
         return net
     origin = _origin(header.gates, path)
     example = _zeros(origin.input_shapes, origin.input_keys, net, path) if example_input is None else example_input
@@ -100,16 +92,15 @@ def _loaded(
         raise SanpError(f"{path}: the header says that {origin.method} gated this network, which it never does")
     gated = method.gate(net, example, spm=origin.spm, skip=origin.skip, shortcuts=origin.shortcuts)
     gated.origin = origin
-    _fill(gated.net, tensors, path)
+    fill(gated.net, tensors, header.packed, path, left_out=_threshold_names(gated.net))
     _set_thresholds(gated, header.gates, path)
     gated.train(net.training)
     return gated
 
 
-def _load_form(
-    path: Any, net: nn.Module, form: dict[str, Any], tensors: Mapping[str, Tensor], example: Any
-) -> nn.Module:
+def _load_form(path: Any, net: nn.Module, header: "Header", tensors: Mapping[str, Tensor], example: Any) -> nn.Module:
     """Loads a cut, sparse or pixel-gated network."""
+    form = header.form or {}
     try:
         if example is None:
             shapes = () if form["input_shape"] is None else (tuple(map(_size, form["input_shape"])),)
@@ -117,7 +108,7 @@ def _load_form(
         network = rebuild(net, form, example)
     except (KeyError, TypeError, AttributeError) as error:
         raise SanpError(f"{path}: the header's form is damaged ({type(error).__name__}: {error})") from error
-    _fill(network.net, tensors, path)  # type: ignore[arg-type]
+    fill(network.net, tensors, header.packed, path)  # type: ignore[arg-type]
     return network.train(net.training)
 
 
@@ -133,6 +124,8 @@ class Header:
     """the form of a network that is cut, sparse or gated by pixel; None for other networks"""
     int8_ranges: dict[str, float] | None = None
     """the ranges of a network that was calibrated for int8"""
+    packed: Mapping[str, Packing] = field(default_factory=dict)
+    """the tensors whose rows and columns of zeros were not written, by name"""
 
 
 def read_network_file(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Tensor]]:
@@ -165,9 +158,10 @@ def read_network_file(path: str | os.PathLike[str]) -> tuple[Header, dict[str, T
         raise SanpError(f"{path}: the header's network, gates or form field is damaged")
     try:
         ranges = checked_ranges(header.get("int8_ranges"))
+        packings = checked_packings(header.get("packed"))
     except SanpError as error:
         raise SanpError(f"{path}: the header is damaged: {error}") from error
-    return Header(network, gates, form, ranges), tensors
+    return Header(network, gates, form, ranges, packings), tensors
 
 
 def _gates_header(gated: GatedNetwork) -> dict[str, Any]:
@@ -188,7 +182,7 @@ def _gates_header(gated: GatedNetwork) -> dict[str, Any]:
 
 def _origin(gates: dict[str, Any], path: Any) -> Origin:
     try:
-        known = {field.name for field in fields(SPMConfig)}
+        known = {each.name for each in fields(SPMConfig)}
         unknown = set(gates["spm"]) - known
         if unknown:
             raise SanpError(f"spm has unknown settings {', '.join(sorted(unknown))}")
@@ -225,31 +219,6 @@ def _zeros(shapes: tuple[tuple[int, ...], ...], keys: tuple[str, ...] | None, ne
 def _threshold_names(net: nn.Module) -> set[str]:
     """The names of the SPMs' thresholds, which are saved in the header."""
     return {f"{name}.threshold" for name, module in net.named_modules() if isinstance(module, SPM)}
-
-
-def _fill(net: nn.Module, tensors: Mapping[str, Tensor], path: Any) -> None:
-    """Copies the tensors into the network; an error names the first one whose name or shape does not fit."""
-    left_out = _threshold_names(net)
-    own = {name: tensor for name, tensor in net.state_dict(keep_vars=True).items() if name not in left_out}
-    for name, tensor in tensors.items():
-        if name not in own:
-            raise SanpError(
-                f"{path} holds a tensor {name!r} that {type(net).__name__} does not have: "
-                "give the network it was saved from"
-            )
-        if own[name].shape != tensor.shape:
-            raise SanpError(
-                f"{path}: tensor {name!r} is {tuple(tensor.shape)}, and {type(net).__name__} "
-                f"wants {tuple(own[name].shape)}: "
-                "give the network it was saved from (as many classes, as many channels)"
-            )
-    filled = {own[name].data_ptr() for name in tensors}
-    missing = [name for name, tensor in own.items() if name not in tensors and tensor.data_ptr() not in filled]
-    if missing:
-        raise SanpError(f"{path} lacks the tensor {missing[0]!r} of {type(net).__name__} ({len(missing)} in all)")
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            own[name].copy_(tensor)
 
 
 def _trained(gated: GatedNetwork, gates: dict[str, Any]) -> TrainedBudgets | None:

@@ -71,8 +71,12 @@ class CostModel:
 
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
         """The gates (N, C_out) of each layer that has an SPM or follows the gates of its input."""
-        sides = self._convolutions.live(self._complete(decisions))
+        sides = self.live_sides(decisions)
         return {layer.name: sides[layer.name][1] for layer in self.layers if layer.role != "dense"}
+
+    def live_sides(self, decisions: Decisions) -> dict[str, tuple[Tensor, Tensor]]:
+        """The live inputs (N or 1, C_in) and outputs (N or 1, C_out) of each convolution, by name."""
+        return self._convolutions.live(self._complete(decisions))
 
     def paper_per_sample(self, decisions: Decisions) -> Tensor:
         """FLOPs of each sample by the paper's count: the live share of a layer's inputs is that of the outputs of the

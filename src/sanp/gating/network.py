@@ -17,6 +17,7 @@ from sanp.gating.dial import Dial, set_thresholds
 from sanp.gating.flops import predictor_flops
 from sanp.gating.thresholds import calibrate_dial, calibrate_thresholds, images_given
 from sanp.gating.trained_budgets import TrainedBudgets, check_reached
+from sanp.gating.unused import zero_unused
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.spm.module import SPMConfig, closing_rate
 from sanp.spm.outside_norm import ScaleAfterNorm
@@ -177,6 +178,12 @@ class GatedNetwork(nn.Module):
                 check_reached(reached, kept)
         self.budget = parse_budget(budget)
         return reached
+
+    def zero_unused(self, images: Tensor | Iterable[Any]) -> float:
+        """Closes the channels that none of ``images`` opens for good and sets their weights to zero, which makes the
+        network's files smaller; see :func:`sanp.gating.unused.zero_unused`. Returns the share of weights that is zero.
+        """
+        return zero_unused(self, images)
 
     def __repr__(self) -> str:
         from sanp.gating.describe import table  # rich is loaded only to print

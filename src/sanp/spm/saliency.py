@@ -121,6 +121,11 @@ class Saliency(nn.Module, ABC):
         """Adds ``by`` (C_out,) to the saliency of each channel, for every image; false if this function cannot."""
         return False
 
+    def fix(self, channels: Tensor, value: float) -> bool:
+        """Gives the channels that ``channels`` (C_out,) marks the saliency ``value`` for every image; false if this
+        function cannot."""
+        return False
+
     def wake(self, generator: torch.Generator) -> None:
         """Makes the saliencies of an untrained network differ between channels and images, for a benchmark.
 
@@ -187,6 +192,15 @@ class PredictedSaliency(Saliency):
         if self.w2.bias is None:
             return False
         self.w2.bias.data.add_(by)
+        return True
+
+    @torch.no_grad()
+    def fix(self, channels: Tensor, value: float) -> bool:
+        """Sets rows of W2 to zero and their biases to the value; false without biases, as in the paper."""
+        if self.w2.bias is None:
+            return False
+        self.w2.weight[channels] = 0
+        self.w2.bias[channels] = value
         return True
 
     @torch.no_grad()
