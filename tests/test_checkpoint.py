@@ -166,7 +166,7 @@ def test_a_failed_write_leaves_the_earlier_file(
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sanp.checkpoint.save_file", full_disk)
+    monkeypatch.setattr("sanp.checkpoint.networks.save_file", full_disk)
     with pytest.raises(sanp.SanpError, match="No space left on device"):
         sanp.save(gated, file)
     assert file.read_bytes() == before

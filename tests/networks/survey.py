@@ -14,7 +14,7 @@ import torch
 
 from sanp.engine.agreement import varied_batch
 from sanp.engine.lowering.node_flops import node_flops
-from sanp.engine.lowering.segments import cut
+from sanp.engine.lowering.segments import cut_segments
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.gating.gating import gate
 from sanp.tracing.tracer import trace_forward
@@ -36,7 +36,7 @@ def survey(family: str) -> tuple[float, Counter[str]]:
     if trace.read_back:
         return 0.0, Counter({"numbers of its tensors go to Python": 1})
     try:
-        segments = [segment for segment, _ in cut(trace)]
+        segments = [segment for segment, _ in cut_segments(trace)]
     except Unsupported as why:
         return 0.0, Counter({f"whole: {why}": 1})
     flops = [(segment.native, sum(node_flops(trace, node) for node in segment.nodes)) for segment in segments]

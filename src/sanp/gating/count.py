@@ -1,4 +1,4 @@
-"""Counts the FLOPs of a network without gates, from one traced forward."""
+"""Counts the FLOPs of any network: a network without gates from one traced forward."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from torch.utils._pytree import tree_map
 
 from sanp.core.errors import SanpError
 from sanp.core.modules import placed_for, tensors_in
+from sanp.gating.accounting import Accounted, Accounting, FixedCost
 from sanp.gating.cost import CostModel
 from sanp.gating.sites import find_sites
 from sanp.tracing.graph import ConvolutionCall, Trace, Value
@@ -19,6 +20,15 @@ def ungated_cost(net: nn.Module, example_input: Any) -> CostModel:
     """The cost model of a network as it is, without gates; ``example_input`` is what its forward takes."""
     trace, _ = trace_batch(net, example_input)
     return CostModel(build_topology(trace, find_sites(trace, set(), shortcuts=True).names, {}))
+
+
+def cost_of(net: nn.Module, example_input: Any) -> Accounting:
+    """What counts the FLOPs of a network's forwards: its own count, or a fixed one if it has no gates.
+
+    ``example_input`` is what the forward of a network without a count of its own takes.
+    """
+    cost = net.cost if isinstance(net, Accounted) else ungated_cost(net, example_input)
+    return FixedCost(cost, {}, {}) if isinstance(cost, CostModel) and not cost.gates else cost
 
 
 def trace_batch(net: nn.Module, example: Any) -> tuple[Trace, Any]:

@@ -1,10 +1,7 @@
-"""Measures a network: its accuracy, the FLOPs of each image, and how often each channel is pruned."""
+"""sanp.evaluate: runs a classifier over batches and adds up what its report says."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,111 +10,14 @@ from sanp.core.checks import check_is_network, check_many
 from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating, unwrapped
 from sanp.core.outputs import logits_of
-from sanp.gating.accounting import Accounted, Accounting, FixedCost
-from sanp.gating.cost import CostModel, Decisions, dense_flops, total
-from sanp.gating.count import ungated_cost
-from sanp.gating.flops import human
-from sanp.spm.recording import record
+from sanp.evaluation.reports import LayerReport, Report
+from sanp.gating.accounting import Accounted, Accounting
+from sanp.gating.cost import Decisions, dense_flops, total
+from sanp.gating.count import cost_of
+from sanp.spm.recording import decisions_of, record
 from sanp.tracing.topology import Layer
 from sanp.training.display import counted
 from sanp.training.precision import Format
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerReport:
-    """One convolution, measured over all images: how much of it is computed, and its channels by type (figure 3)."""
-
-    name: str
-    channels: int
-    """number of its output channels"""
-    kept: float
-    """share of its channels that is computed, as a mean over the images"""
-    never: int
-    """number of channels that are never pruned"""
-    sometimes: int
-    """number of channels that are pruned for some images"""
-    always: int
-    """number of channels that are always pruned"""
-    flops: float
-    """mean over the images"""
-    dense_flops: int
-    """with all channels computed"""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Report:
-    """The results of an evaluation. FLOPs are multiply-adds of the convolutions for one image."""
-
-    accuracy: float
-    flops: float
-    """mean over the images"""
-    paper_flops: float
-    """mean over the images by the paper's count, which is too low after additions (CostModel.paper_per_sample)"""
-    dense_flops: int
-    """with all channels computed"""
-    overhead_flops: int
-    """what the SPMs add, or another way to decide"""
-    per_sample: np.ndarray[Any, np.dtype[np.float64]]
-    """FLOPs of each image, in the loader's order"""
-    layers: tuple[LayerReport, ...]
-    confusion: np.ndarray[Any, np.dtype[np.int64]]
-    """(classes, classes): the number of images by true class, then by predicted class"""
-
-    @property
-    def error(self) -> float:
-        """Share of the images that are classified wrongly."""
-        return 1 - self.accuracy
-
-    @property
-    def kept(self) -> float:
-        """Share of the dense FLOPs that is computed."""
-        return self.flops / self.dense_flops
-
-    @property
-    def pruned(self) -> float:
-        """Share of the dense FLOPs that is saved."""
-        return 1 - self.kept
-
-    def __repr__(self) -> str:
-        images = len(self.per_sample)
-        return f"Report({images} images: accuracy {self.accuracy:.2%}, {self.kept:.2%} of the dense FLOPs)"
-
-    def __str__(self) -> str:
-        return report_text(self)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON."""
-        return {
-            "accuracy": self.accuracy,
-            "error": self.error,
-            "flops": self.flops,
-            "paper_flops": self.paper_flops,
-            "dense_flops": self.dense_flops,
-            "kept": self.kept,
-            "pruned": self.pruned,
-            "overhead_flops": self.overhead_flops,
-            "per_sample": self.per_sample.tolist(),
-            "layers": [asdict(layer) for layer in self.layers],
-            "confusion": self.confusion.tolist(),
-        }
-
-
-def report_text(report: Report, most: int | None = 24) -> str:
-    """A report as a table of at most 80 columns: accuracy, FLOPs, and what is left of the first ``most`` layers."""
-    deciding = f"; deciding adds {human(report.overhead_flops)}" if report.overhead_flops else ""
-    lines = [
-        f"accuracy  {report.accuracy:.2%} of {len(report.per_sample)} images",
-        f"FLOPs     {human(report.flops)} an image, {report.kept:.2%} of {human(report.dense_flops)} dense{deciding}",
-        "",
-        f"{'layer':<32} {'channels':>8} {'kept':>6} {'always':>7} {'at times':>8} {'never':>6}  FLOPs",
-    ]
-    for layer in report.layers[:most]:
-        name = layer.name if len(layer.name) <= 32 else f"…{layer.name[-31:]}"
-        counts = f"{layer.never:>7} {layer.sometimes:>8} {layer.always:>6}"
-        lines.append(f"{name:<32} {layer.channels:>8} {layer.kept:>6.1%} {counts}  {human(layer.flops)}")
-    if most is not None and len(report.layers) > most:
-        lines.append(f"and {len(report.layers) - most} layers more")
-    return "\n".join(lines)
 
 
 def evaluate(
@@ -147,20 +47,13 @@ def evaluate(
                 raise SanpError(f"the loader gave {described(y)} as labels: give a tensor, one class number an image")
             x, y = format.place(x), y.to(format.device)
             if tally is None:
-                tally = _Tally(_accounting(bare, x[:1]))
+                tally = _Tally(cost_of(bare, x[:1]))
             with bad_batch_explained(network, x, y), record(network) as gates, format.autocast():
                 output = network(x)
-            decisions = {name: gate.decision for name, gate in gates.items()}
-            tally.add(logits_of(output), y, decisions, images=len(x))
+            tally.add(logits_of(output), y, decisions_of(gates), images=len(x))
     if tally is None:
         raise SanpError("the loader to evaluate on is empty: give at least one batch")
     return tally.report(bare.overhead_flops if isinstance(bare, Accounted) else 0)
-
-
-def _accounting(network: nn.Module, example: Tensor) -> Accounting:
-    """Counts the FLOPs of the network: its own cost model, or a plain count if it has no gates."""
-    cost = network.cost if isinstance(network, Accounted) else ungated_cost(network, example)
-    return FixedCost(cost, {}, {}) if isinstance(cost, CostModel) and not cost.gates else cost
 
 
 def _by_image(entries: Tensor, images: int) -> Tensor:
@@ -246,39 +139,3 @@ class _Tally:
             flops=self.layer_flops[layer.name] / count,
             dense_flops=dense_flops(layer),
         )
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The results of one forward in evaluation mode."""
-
-    probabilities: Tensor
-    """(N, K): of each class"""
-    flops: Tensor
-    """(N,): of each image"""
-    open: Mapping[str, Tensor]
-    """layer name to (N, C_out): the channels that were computed; layers that are always dense are left out"""
-
-
-class Onlooker:
-    """Runs a classifier and reports the probabilities, FLOPs and open channels of each image.
-
-    ``network`` may be pruned or not; ``example`` is an input for it.
-    """
-
-    def __init__(self, network: nn.Module, example: Tensor) -> None:
-        self.network = network
-        self.cost: Accounting
-        if isinstance(network, Accounted):
-            self.cost = network.cost
-        else:
-            self.cost = FixedCost(ungated_cost(network, example), {}, {})
-
-    @torch.no_grad()
-    def __call__(self, x: Tensor) -> Seen:
-        """Runs the network on normalised images (N, C, H, W)."""
-        with evaluating(self.network), record(self.network) as gates:
-            probabilities = self.network(x).float().softmax(1)
-        decisions = {name: gate.decision.double() for name, gate in gates.items()}
-        opened = {name: mask.expand(len(x), -1) for name, mask in self.cost.open_outputs(decisions).items()}
-        return Seen(probabilities, self.cost.per_sample(decisions).expand(len(x)), opened)

@@ -1,10 +1,5 @@
-"""Saves and loads networks as safetensors files with a JSON header; nothing is ever unpickled.
+"""The header of a network's file: what it says, how it is read and checked, and how gates are restored from it."""
 
-The header says how the network was pruned, so that a fresh network can be prepared in the same way and filled with the
-saved tensors. Files are written to a temporary file first and then renamed, so that a crash cannot damage them.
-"""
-
-import copy
 import json
 import os
 from collections.abc import Mapping
@@ -14,102 +9,22 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from sanp.core.checks import check_is_network, checked_path
 from sanp.core.errors import SanpError, shown
-from sanp.core.files import check_tensor_file, write_atomically
-from sanp.core.forward_size import check_forward, check_numbers
-from sanp.core.int8_ranges import checked_ranges, keep_ranges, kept_ranges
-from sanp.core.modules import unwrapped
-from sanp.core.network_tensors import fill, tensors_of
+from sanp.core.files import check_tensor_file
+from sanp.core.int8_ranges import checked_ranges
 from sanp.core.zero_packing import Packing, checked_packings
 from sanp.gating.amount import Amount, parse_budget
 from sanp.gating.dial import read_dial
 from sanp.gating.network import GatedNetwork, Origin
 from sanp.gating.trained_budgets import TrainedBudgets
-from sanp.methods import method_named
-from sanp.methods.parts.gating_method import Gating
-from sanp.methods.parts.network_forms import form_of, rebuild
-from sanp.spm.module import BEFORE, SPM, SPMConfig
+from sanp.spm.module import BEFORE, SPMConfig
 
 NETWORK_FORMAT = 1
+"""version of the header"""
 NETWORK_KEY = "sanp"
-
-
-def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype | None = None) -> None:
-    """Writes a network, pruned or not, to the file ``path``.
-
-    ``dtype`` is the number format of kernels and matrices in the file; ``torch.float16`` halves its size.
-    """
-    check_is_network(network)
-    network = unwrapped(network)
-    path = checked_path(path)
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise SanpError(f"dtype is {dtype!r}: give a kind of floating point, as torch.float16")
-    gated = network if isinstance(network, GatedNetwork) else None
-    form = form_of(network)
-    net: nn.Module = network if gated is None and form is None else network.net  # type: ignore[assignment]
-    # Thresholds are in the header. A file that is not gated can be read by others too, so its tensors stay whole.
-    tensors, packings = tensors_of(net, dtype, pack=gated is not None, left_out=_threshold_names(net))
-    gates = None if gated is None else _gates_header(gated)
-    header = {"format": NETWORK_FORMAT, "network": type(net).__name__, "gates": gates, "form": form}
-    if (ranges := kept_ranges(network)) is not None:
-        header["int8_ranges"] = ranges
-    if packings:
-        header["packed"] = {name: packing.as_header() for name, packing in packings.items()}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, {NETWORK_KEY: json.dumps(header)}))
-
-
-def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None) -> nn.Module:
-    """The network that :func:`save` wrote to the file ``path``.
-
-    ``net`` is a fresh network of the same architecture, without gates; it is not changed. ``example_input`` is needed
-    only if the network was pruned with an example that held more than tensors. Returns a :class:`GatedNetwork` or
-    another form of pruned network if the file holds one, else a plain network.
-    """
-    check_is_network(net)
-    header, tensors = read_network_file(checked_path(path))
-    network = _loaded(path, net, header, tensors, example_input)
-    keep_ranges(network, header.int8_ranges)
-    return network
-
-
-def _loaded(
-    path: Any, net: nn.Module, header: "Header", tensors: Mapping[str, Tensor], example_input: Any
-) -> nn.Module:
-    if header.form is not None:
-        return _load_form(path, net, header, tensors, example_input)
-    if header.gates is None:
-        net = copy.deepcopy(net)
-        fill(net, tensors, header.packed, path)
-        return net
-    origin = _origin(header.gates, path)
-    example = _zeros(origin.input_shapes, origin.input_keys, net, path) if example_input is None else example_input
-    method = method_named(origin.method)
-    if not isinstance(method, Gating):
-        raise SanpError(f"{path}: the header says that {origin.method} gated this network, which it never does")
-    gated = method.gate(net, example, spm=origin.spm, skip=origin.skip, shortcuts=origin.shortcuts)
-    gated.origin = origin
-    fill(gated.net, tensors, header.packed, path, left_out=_threshold_names(gated.net))
-    _set_thresholds(gated, header.gates, path)
-    gated.train(net.training)
-    return gated
-
-
-def _load_form(path: Any, net: nn.Module, header: "Header", tensors: Mapping[str, Tensor], example: Any) -> nn.Module:
-    """Loads a cut, sparse or pixel-gated network."""
-    form = header.form or {}
-    try:
-        if example is None:
-            shapes = () if form["input_shape"] is None else (tuple(map(_size, form["input_shape"])),)
-            example = _zeros(shapes, None, net, path)[0]
-        network = rebuild(net, form, example)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise SanpError(f"{path}: the header's form is damaged ({type(error).__name__}: {error})") from error
-    fill(network.net, tensors, header.packed, path)  # type: ignore[arg-type]
-    return network.train(net.training)
+"""the field of a safetensors file that holds the header"""
 
 
 @dataclass(frozen=True)
@@ -164,7 +79,8 @@ def read_network_file(path: str | os.PathLike[str]) -> tuple[Header, dict[str, T
     return Header(network, gates, form, ranges, packings), tensors
 
 
-def _gates_header(gated: GatedNetwork) -> dict[str, Any]:
+def gates_header(gated: GatedNetwork) -> dict[str, Any]:
+    """The field ``gates`` of the header: how the network was gated, its thresholds and its budgets."""
     origin = gated.origin
     return {
         "method": origin.method,
@@ -180,13 +96,14 @@ def _gates_header(gated: GatedNetwork) -> dict[str, Any]:
     }
 
 
-def _origin(gates: dict[str, Any], path: Any) -> Origin:
+def origin_of(gates: dict[str, Any], path: Any) -> Origin:
+    """How a network was gated, from the field ``gates`` of its header; ``path`` names the file in an error."""
     try:
         known = {each.name for each in fields(SPMConfig)}
         unknown = set(gates["spm"]) - known
         if unknown:
             raise SanpError(f"spm has unknown settings {', '.join(sorted(unknown))}")
-        shapes = tuple(tuple(_size(size) for size in shape) for shape in gates["input_shapes"])
+        shapes = tuple(tuple(size_of(size) for size in shape) for shape in gates["input_shapes"])
         keys = None if gates["input_keys"] is None else tuple(map(str, gates["input_keys"]))
         if keys is not None and shapes and len(keys) != len(shapes):
             raise SanpError(f"{path}: the header has {len(keys)} input_keys for {len(shapes)} input_shapes")
@@ -197,28 +114,11 @@ def _origin(gates: dict[str, Any], path: Any) -> Origin:
         raise SanpError(f"{path}: the header's gates are damaged ({type(error).__name__}: {error})") from error
 
 
-def _size(size: object) -> int:
+def size_of(size: object) -> int:
+    """A number of ``input_shapes``; an error if it is not a whole number above 0."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise SanpError(f"{shown(size)} in input_shapes is not a size")
     return size
-
-
-def _zeros(shapes: tuple[tuple[int, ...], ...], keys: tuple[str, ...] | None, net: nn.Module, path: Any) -> Any:
-    """An example input of these shapes for ``net``, positional or under the names ``keys``."""
-    if not shapes:
-        raise SanpError(
-            f"{path} does not say what input the network takes: give load the example_input that it was pruned with"
-        )
-    check_numbers(shapes, path)
-    empty = tuple(torch.empty(shape, device="meta") for shape in shapes)
-    check_forward(net, empty if keys is None else dict(zip(keys, empty, strict=True)), path)
-    zeros = tuple(torch.zeros(shape) for shape in shapes)
-    return zeros if keys is None else dict(zip(keys, zeros, strict=True))
-
-
-def _threshold_names(net: nn.Module) -> set[str]:
-    """The names of the SPMs' thresholds, which are saved in the header."""
-    return {f"{name}.threshold" for name, module in net.named_modules() if isinstance(module, SPM)}
 
 
 def _trained(gated: GatedNetwork, gates: dict[str, Any]) -> TrainedBudgets | None:
@@ -232,7 +132,11 @@ def _trained(gated: GatedNetwork, gates: dict[str, Any]) -> TrainedBudgets | Non
     return None if found is None else TrainedBudgets(float(found["low"]), float(found["high"]))
 
 
-def _set_thresholds(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> None:
+def restore_gates(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> None:
+    """Sets the thresholds and budgets of a network to those in the field ``gates`` of its header.
+
+    ``path`` names the file in an error.
+    """
     try:
         for name, layer in gated.layers.items():
             threshold = torch.tensor(float(gates["thresholds"][name]), dtype=layer.spm.threshold.dtype)

@@ -1,0 +1,43 @@
+"""What a classifier says of single images, what they cost, and which channels they open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sanp.core.modules import evaluating
+from sanp.gating.count import cost_of
+from sanp.spm.recording import record
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The results of one forward in evaluation mode."""
+
+    probabilities: Tensor
+    """(N, K): of each class"""
+    flops: Tensor
+    """(N,): of each image"""
+    open: Mapping[str, Tensor]
+    """layer name to (N, C_out): the channels that were computed; layers that are always dense are left out"""
+
+
+class Onlooker:
+    """Runs a classifier and reports the probabilities, FLOPs and open channels of each image.
+
+    ``network`` may be pruned or not; ``example`` is an input for it.
+    """
+
+    def __init__(self, network: nn.Module, example: Tensor) -> None:
+        self.network = network
+        self.cost = cost_of(network, example)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Seen:
+        """Runs the network on normalised images (N, C, H, W)."""
+        with evaluating(self.network), record(self.network) as gates:
+            probabilities = self.network(x).float().softmax(1)
+        decisions = {name: gate.decision.double() for name, gate in gates.items()}
+        opened = {name: mask.expand(len(x), -1) for name, mask in self.cost.open_outputs(decisions).items()}
+        return Seen(probabilities, self.cost.per_sample(decisions).expand(len(x)), opened)
