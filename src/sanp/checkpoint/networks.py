@@ -30,7 +30,7 @@ from sanp.core.files import write_atomically
 from sanp.core.forward_size import check_forward, check_numbers
 from sanp.core.int8_ranges import keep_ranges, kept_ranges
 from sanp.core.modules import unwrapped
-from sanp.core.network_tensors import fill, tensors_of
+from sanp.core.network_tensors import fill_network, tensors_of
 from sanp.gating.network import GatedNetwork
 from sanp.methods import method_named
 from sanp.methods.parts.gating_method import Gating
@@ -81,7 +81,7 @@ def _loaded(path: Any, net: nn.Module, header: Header, tensors: Mapping[str, Ten
         return _load_form(path, net, header, tensors, example_input)
     if header.gates is None:
         net = copy.deepcopy(net)
-        fill(net, tensors, header.packed, path)
+        fill_network(net, tensors, header.packed, path)
         return net
     origin = origin_of(header.gates, path)
     example = _zeros(origin.input_shapes, origin.input_keys, net, path) if example_input is None else example_input
@@ -90,7 +90,7 @@ def _loaded(path: Any, net: nn.Module, header: Header, tensors: Mapping[str, Ten
         raise SanpError(f"{path}: the header says that {origin.method} gated this network, which it never does")
     gated = method.gate(net, example, spm=origin.spm, skip=origin.skip, shortcuts=origin.shortcuts)
     gated.origin = origin
-    fill(gated.net, tensors, header.packed, path, left_out=_threshold_names(gated.net))
+    fill_network(gated.net, tensors, header.packed, path, left_out=_threshold_names(gated.net))
     restore_gates(gated, header.gates, path)
     gated.train(net.training)
     return gated
@@ -106,7 +106,7 @@ def _load_form(path: Any, net: nn.Module, header: Header, tensors: Mapping[str, 
         network = rebuild(net, form, example)
     except (KeyError, TypeError, AttributeError) as error:
         raise SanpError(f"{path}: the header's form is damaged ({type(error).__name__}: {error})") from error
-    fill(network.net, tensors, header.packed, path)  # type: ignore[arg-type]
+    fill_network(network.net, tensors, header.packed, path)  # type: ignore[arg-type]
     return network.train(net.training)
 
 

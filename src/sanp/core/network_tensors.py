@@ -39,7 +39,7 @@ def tensors_of(
     return tensors, packings
 
 
-def fill(
+def fill_network(
     net: nn.Module,
     tensors: Mapping[str, Tensor],
     packings: Mapping[str, Packing],

@@ -18,7 +18,7 @@ from sanp.tracing.topology import module_path
 if TYPE_CHECKING:
     from sanp.gating.network import GatedNetwork
 
-BELOW = 1.0
+FAR_BELOW = 1.0
 """how far below the lowest saliency of its layer a channel is put that is closed for good"""
 
 
@@ -45,7 +45,7 @@ def zero_unused(gated: "GatedNetwork", images: Tensor | Iterable[Any]) -> float:
     for path in outputs:
         layer = layers.get(path)
         conv = convs.get(path) if layer is None else layer.conv
-        if isinstance(layer, GatedConv) and not layer.spm.saliency.fix(~outputs[path], lowest[path] - BELOW):
+        if isinstance(layer, GatedConv) and not layer.spm.saliency.fix(~outputs[path], lowest[path] - FAR_BELOW):
             raise SanpError(f"the saliencies of {path} have no bias, so no channel of it can be closed for good")
         if isinstance(conv, _ConvNd) and not is_parametrized(conv):
             _zero(conv, ~inputs[path], ~outputs[path])
