@@ -13,6 +13,7 @@ Every image of a batch has its own mask.
 import argparse
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ import zoo
 from torch import Tensor, nn
 
 import sanp
-from sanp.backbones.resnet18 import BLOCKS_PER_STAGE, STAGE_WIDTHS, BasicBlock
+from sanp.backbones import ResNet18
 from sanp.core.errors import SlowWarning
 from sanp.engine import compile, profile
 from sanp.engine.bench.bench import Bench, BenchConfig, Prune, bench, durations, meet_budget, random_images
@@ -58,26 +59,6 @@ OPEN_AND_HALF = (0.0, 0.5)
 """what is pruned of a zoo's network"""
 
 
-class ImageNetResNet18(nn.Module):
-    """ResNet-18 with the 7x7 stem and pooling of ImageNet."""
-
-    def __init__(self, num_classes: int = 1000) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
-        )
-        blocks, channels = [], STAGE_WIDTHS[0]
-        for stage, width in enumerate(STAGE_WIDTHS):
-            for index in range(BLOCKS_PER_STAGE):
-                blocks.append(BasicBlock(channels, width, stride=2 if stage > 0 and index == 0 else 1))
-                channels = width
-        self.blocks = nn.Sequential(*blocks)
-        self.classifier = nn.Linear(channels, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
-
-
 def network(name: str) -> tuple[nn.Module, Tensor]:
     """A network whose batch norms have seen images, and images."""
     torch.manual_seed(0)
@@ -85,7 +66,7 @@ def network(name: str) -> tuple[nn.Module, Tensor]:
     if name in zoo.NAMES:
         net = zoo.build(name)
     else:
-        net = ImageNetResNet18() if large else sanp.backbones.BACKBONES[name](num_classes=10)
+        net = ResNet18(1000, stem="large") if large else sanp.backbones.BACKBONES[name](num_classes=10)
     shape = zoo.SHAPE if large else (3, 32, 32)
     net.train()
     with torch.no_grad():
@@ -181,51 +162,78 @@ def write_tables() -> None:
     write_figure(time_against_flops(lines), FIGURE)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def time_network(name: str, batch: int, arguments: argparse.Namespace) -> None:
+    """One line of times, printed and appended."""
+    config = config_of(arguments, batch, arguments.pruned or (OPEN_AND_HALF if name in zoo.NAMES else PRUNED))
+    net, images = network(name)
+    measured = bench(NAMES[name], net, gated_form(name, net, images), images, config, prune=pruning(name))
+    for row in measured.rows:
+        ratio = "" if row.of_best_dense is None else f"{row.of_best_dense:5.3f}"
+        print(
+            f"{NAMES[name]:20} batch {batch:<3} {row.what:20} kept {row.kept:5.3f} {row.ms:9.3f} ms/image  "
+            f"of best dense {ratio}  of own dense {row.of_own_dense:5.3f}",
+            flush=True,
+        )
+    print(*(f"{what} is left out: {why}" for what, why in measured.missing.items()), sep="\n", flush=True)
+    if not arguments.print:
+        append(RESULTS, line_of(measured, arguments.seconds))
+
+
+def time_threads(name: str, batch: int, arguments: argparse.Namespace) -> None:
+    """One line of what several threads gain, printed and appended."""
+    case = {"network": NAMES[name], "batch": batch, "threads": arguments.threads}
+    found = scaling(name, batch, arguments.threads, arguments.seconds)
+    print(*case.values(), found, flush=True)
+    if not arguments.print:
+        append(THREADS, {**case, **found, "processor": processor(), "commit": commit()})
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """The options of a benchmark that times networks; ``description`` is what its help begins with."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", nargs="+", choices=NAMES, default=OWN)
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 64])
-    parser.add_argument("--pruned", nargs="*", type=float, default=None)
     parser.add_argument("--runtimes", nargs="*", default=None, help="names as in the table; all by default")
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each thing measured")
     parser.add_argument("--core", type=int, default=None, help="pin to this core")
-    parser.add_argument("--tables", action="store_true", help="only write tables and figure")
-    parser.add_argument("--operators", action="store_true", help="print each operator's time: no line, no tables")
+    parser.add_argument("--tables", action="store_true", help="measure nothing: only write tables and figures")
     parser.add_argument("--print", action="store_true", help="print only: no line, no tables")
+    return parser
+
+
+def config_of(
+    arguments: argparse.Namespace, batch: int, pruned: Sequence[float], precision: str = "fp32"
+) -> BenchConfig:
+    """How a network is timed, from the options and what is pruned of it."""
+    runtimes = None if arguments.runtimes is None else tuple(arguments.runtimes)
+    return BenchConfig(
+        batch=batch,
+        pruned=tuple(pruned),
+        seconds=arguments.seconds,
+        runtimes=runtimes,
+        core=arguments.core,
+        precision=precision,
+    )
+
+
+def batches_of(name: str, arguments: argparse.Namespace) -> list[int]:
+    """The batch sizes that a network is timed with; a large one only with the first."""
+    return arguments.batch[:1] if name in LARGE else arguments.batch
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--pruned", nargs="*", type=float, default=None)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--operators", action="store_true", help="print each operator's time: no line, no tables")
     arguments = parser.parse_args()
     warnings.simplefilter("error", SlowWarning)  # a network that runs in torch is not what a row is to show
     for name in () if arguments.tables else arguments.network:
         if arguments.operators:
             print_operators(name, (arguments.pruned or [0.0])[0], arguments.threads)
             continue
-        for batch in arguments.batch if name not in LARGE else arguments.batch[:1]:
-            if arguments.threads > 1:
-                case = {"network": NAMES[name], "batch": batch, "threads": arguments.threads}
-                found = scaling(name, batch, arguments.threads, arguments.seconds)
-                print(*case.values(), found, flush=True)
-                if not arguments.print:
-                    append(THREADS, {**case, **found, "processor": processor(), "commit": commit()})
-                continue
-            config = BenchConfig(
-                batch=batch,
-                pruned=tuple(arguments.pruned or (OPEN_AND_HALF if name in zoo.NAMES else PRUNED)),
-                seconds=arguments.seconds,
-                runtimes=None if arguments.runtimes is None else tuple(arguments.runtimes),
-                core=arguments.core,
-            )
-            net, images = network(name)
-            measured = bench(NAMES[name], net, gated_form(name, net, images), images, config, prune=pruning(name))
-            for row in measured.rows:
-                ratio = "" if row.of_best_dense is None else f"{row.of_best_dense:5.3f}"
-                print(
-                    f"{NAMES[name]:20} batch {batch:<3} {row.what:20} kept {row.kept:5.3f} {row.ms:9.3f} ms/image  "
-                    f"of best dense {ratio}  of own dense {row.of_own_dense:5.3f}",
-                    flush=True,
-                )
-            print(*(f"{what} is left out: {why}" for what, why in measured.missing.items()), sep="\n", flush=True)
-            if not arguments.print:
-                append(RESULTS, line_of(measured, arguments.seconds))
+        for batch in batches_of(name, arguments):
+            (time_threads if arguments.threads > 1 else time_network)(name, batch, arguments)
     if not arguments.print and not arguments.operators:
         write_tables()
 

@@ -15,7 +15,7 @@ import engine
 import sanp
 from sanp.data import load
 from sanp.engine import compile
-from sanp.engine.bench.bench import BenchConfig, bench
+from sanp.engine.bench.bench import bench
 from sanp.engine.bench.tables import int8_table
 from sanp.engine.quantise.loss import loss_of
 from sanp.experiments.documents import fill
@@ -35,14 +35,7 @@ DECISIONS = 500
 
 def time_network(name: str, batch: int, arguments: argparse.Namespace) -> None:
     """One line of times, printed and appended."""
-    config = BenchConfig(
-        batch=batch,
-        pruned=PRUNED,
-        seconds=arguments.seconds,
-        runtimes=None if arguments.runtimes is None else tuple(arguments.runtimes),
-        core=arguments.core,
-        precision="int8",
-    )
+    config = engine.config_of(arguments, batch, PRUNED, "int8")
     net, images = engine.network(name)
     gated = engine.gated_form(name, net, images)
     measured = bench(engine.NAMES[name], net, gated, images, config, prune=engine.pruning(name))
@@ -110,15 +103,8 @@ def write_tables() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", nargs="+", choices=engine.NAMES, default=engine.OWN)
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 64])
-    parser.add_argument("--runtimes", nargs="*", default=None, help="names as in the table; all by default")
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each thing measured")
-    parser.add_argument("--core", type=int, default=None, help="pin to this core")
+    parser = engine.options(__doc__)
     parser.add_argument("--accuracy", action="store_true", help="measure errors, no times")
-    parser.add_argument("--tables", action="store_true", help="only write tables")
-    parser.add_argument("--print", action="store_true", help="print only: no line, no tables")
     arguments = parser.parse_args()
     if arguments.accuracy:
         line = measure_accuracy("m_cifarnet-cifar10-22")
@@ -127,7 +113,7 @@ def main() -> None:
             append(ERRORS, line)
     elif not arguments.tables:
         for name in arguments.network:
-            for batch in arguments.batch if name not in engine.LARGE else arguments.batch[:1]:
+            for batch in engine.batches_of(name, arguments):
                 time_network(name, batch, arguments)
     if not arguments.print:
         write_tables()

@@ -30,10 +30,16 @@ def test_a_forward_that_holds_more_numbers_than_the_limit_is_refused() -> None:
 
 def test_a_network_that_cannot_be_looked_at_is_left_to_its_own_forward() -> None:
     class Reads(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x * float(x.sum())
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
 
-    check_forward(Reads(), torch.empty(2, 2, device="meta"), "x")
+        def forward(self, x: Tensor) -> Tensor:
+            return self.weight * float(x.sum())
+
+    net = Reads()
+    check_forward(net, torch.empty(2, 2, device="meta"), "x")
+    assert net(torch.ones(2, 2)).tolist() == [4.0, 4.0]  # it was not moved to the meta device
 
 
 def test_shapes_of_any_size_are_counted_without_overflow() -> None:

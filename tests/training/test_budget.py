@@ -160,12 +160,15 @@ def test_forwards_that_are_no_training_need_no_loss(gated: sanp.GatedNetwork) ->
         gated.eval()(torch.zeros(2, 3, 4, 4))
         gated.train()
         step(gated, budget)
+    assert budget.step == 20
     other = Budget(gated, "50%")  # the newest budget counts
     for _ in range(12):
         step(gated, other)
+    assert other.step == 12
     del other
     for _ in range(12):  # its network is free again
         gated(torch.zeros(2, 3, 4, 4))
+    assert budget.step == 20
 
 
 def test_a_checkpointed_forward_counts_once(gated: sanp.GatedNetwork) -> None:
@@ -174,6 +177,8 @@ def test_a_checkpointed_forward_counts_once(gated: sanp.GatedNetwork) -> None:
         with sanp.record(gated) as gates:
             output = checkpoint(gated, torch.zeros(2, 3, 4, 4), use_reentrant=False)
         (output.sum() + budget.loss(gates)).backward()
+        assert list(gates) == list(gated.layers)
+    assert budget.step == 3
 
 
 def test_a_budget_and_a_cost_model_say_what_they_are(gated: sanp.GatedNetwork) -> None:
