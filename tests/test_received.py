@@ -323,7 +323,9 @@ def test_half_a_library_does_not_end_the_process(tmp_path: Path) -> None:
         pytest.skip("no native library")
     whole = found[0].read_bytes()
     (tmp_path / "half.so").write_bytes(whole[: len(whole) // 2])
-    program = "from sanp.engine import library\ntry:\n library.load()\nexcept library.Unavailable as e:\n print(e)"
+    program = (
+        "from sanp.engine import library\ntry:\n library.native_library()\nexcept library.Unavailable as e:\n print(e)"
+    )
     environment = {**os.environ, "SANP_NATIVE": str(tmp_path / "half.so")}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert "half.so cannot be loaded" in done.stdout

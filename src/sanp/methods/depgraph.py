@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sanp.methods.cutting.cutting import Cutting, check_emptying
 from sanp.methods.cutting.groups import ChannelGroups
-from sanp.methods.cutting.ranking import below, ranked, removable_groups
+from sanp.methods.cutting.ranking import ranked, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.training.stage import Stages
 from sanp.training.task import Task
@@ -39,11 +39,7 @@ class DepGraph:
         cutting = Cutting(net, task, self.name)
         layers = removable_groups(cutting.channel_groups)
         scores = ranked(layers, group_norms(cutting.net, cutting.channel_groups, layers))
-
-        def removed_at(threshold: float) -> set[int]:
-            return below(cutting.channel_groups, scores, threshold)
-
-        smaller = cutting.without(removed_at(cutting.level(removed_at, -1.0, max(scores.values()))))
+        smaller = cutting.without(cutting.least_of_all(scores))
         finished = yield from cutting.fine_tune(smaller, epochs_in_parts(task, 1)[0])
         return finished
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from sanp.methods.cutting.cutting import Cutting, check_emptying
-from sanp.methods.cutting.ranking import channel_sums, least_of_each_layer, removable_groups
+from sanp.methods.cutting.ranking import channel_sums, removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.training.stage import Stages
 from sanp.training.task import Task
@@ -36,10 +36,6 @@ class L1:
         for path in layers:
             norms = cutting.module(path).weight.flatten(1).abs().sum(1)  # (C_out,)
             scores.update(channel_sums(cutting.channel_groups, path, norms))
-
-        def removed_at(rate: float) -> set[int]:
-            return least_of_each_layer(cutting.channel_groups, layers, scores, rate)
-
-        smaller = cutting.without(removed_at(cutting.level(removed_at, 0.0, 1.0)))
+        smaller = cutting.without(cutting.least_of_each_layer(layers, scores))
         finished = yield from cutting.fine_tune(smaller, epochs_in_parts(task, 1)[0])
         return finished

@@ -79,12 +79,7 @@ class NS:
         if self.config.scratch or sparse:
             yield self._sparsity_stage(cutting, scales, sparse)
         scores = ranked(removable_groups(cutting.channel_groups), scale_scores(cutting, scales))
-
-        def removed_at(threshold: float) -> set[int]:
-            return below(cutting.channel_groups, scores, threshold)
-
-        threshold = cutting.level(removed_at, -1.0, max(scores.values()))
-        finished = yield from cutting.fine_tune(cutting.without(removed_at(threshold)), fine)
+        finished = yield from cutting.fine_tune(cutting.without(cutting.least_of_all(scores)), fine)
         return finished
 
     def _sparsity_stage(self, cutting: Cutting, scales: dict[str, Tensor], epochs: int) -> Stage:

@@ -7,7 +7,7 @@ from torch import nn
 
 from sanp.core.checks import check_fields
 from sanp.methods.cutting.cutting import Cutting, check_emptying
-from sanp.methods.cutting.ranking import least_of_each_layer, removable_groups
+from sanp.methods.cutting.ranking import removable_groups
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.training.stage import Stages
 from sanp.training.task import Task
@@ -45,10 +45,6 @@ class RandomChannels:
         generator = torch.Generator().manual_seed(self.config.seed)
         channels = [int(group) for groups in layers.values() for group in groups]
         scores = dict(zip(channels, torch.rand(len(channels), generator=generator).tolist(), strict=True))
-
-        def removed_at(rate: float) -> set[int]:
-            return least_of_each_layer(cutting.channel_groups, layers, scores, rate)
-
-        smaller = cutting.without(removed_at(cutting.level(removed_at, 0.0, 1.0)))
+        smaller = cutting.without(cutting.least_of_each_layer(layers, scores))
         finished = yield from cutting.fine_tune(smaller, epochs_in_parts(task, 1)[0])
         return finished

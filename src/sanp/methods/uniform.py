@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.methods.cutting.cutting import Cutting, check_emptying
-from sanp.methods.cutting.ranking import least_of_each_layer, removable_groups
+from sanp.methods.cutting.ranking import removable_groups
 from sanp.methods.parts.scratch import scratch_stage, untrained
 from sanp.training.finish import finish_norms
 from sanp.training.stage import Stages
@@ -63,8 +63,4 @@ def thinned(cutting: Cutting, layers: dict[str, Tensor]) -> set[int]:
     ``layers`` holds the removable groups of each layer, by path.
     """
     last_first = {int(group): -float(group) for groups in layers.values() for group in groups}
-
-    def removed_at(rate: float) -> set[int]:
-        return least_of_each_layer(cutting.channel_groups, layers, last_first, rate)
-
-    return removed_at(cutting.level(removed_at, 0.0, 1.0))
+    return cutting.least_of_each_layer(layers, last_first)

@@ -1,7 +1,7 @@
 """The steps that all methods that cut channels have in common: find channel groups, meet the budget, cut, fine-tune."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from sanp.core.bisection import find_level
 from sanp.methods.cutting.cut import CutNetwork, cut
 from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.cutting.groups import ChannelGroups, check_removable
-from sanp.methods.cutting.ranking import removable_groups, with_survivors
+from sanp.methods.cutting.ranking import Scores, below, least_of_each_layer, removable_groups, with_survivors
 from sanp.methods.parts.retrain import check_reach, kept_of, plain_stage
 from sanp.training.finish import finish_norms
 from sanp.training.stage import Stages
@@ -49,6 +49,28 @@ class Cutting:
         """
         self.check_reach(removed_at(high))
         return find_level(lambda level: self.kept_without(removed_at(level)), self.kept, low, high)
+
+    def least_of_each_layer(self, layers: Mapping[str, Tensor], scores: Scores) -> set[int]:
+        """The channel groups of least score, the same share of each layer, whose removal meets the budget.
+
+        ``layers`` holds the removable groups of each layer, by path.
+        """
+
+        def removed_at(rate: float) -> set[int]:
+            return least_of_each_layer(self.channel_groups, layers, scores, rate)
+
+        return removed_at(self.level(removed_at, 0.0, 1.0))
+
+    def least_of_all(self, scores: Scores) -> set[int]:
+        """The channel groups below the one threshold for the whole network that meets the budget.
+
+        ``scores`` must not be negative, and no two the same: see :func:`ranked`.
+        """
+
+        def removed_at(threshold: float) -> set[int]:
+            return below(self.channel_groups, scores, threshold)
+
+        return removed_at(self.level(removed_at, -1.0, max(scores.values())))
 
     def without(self, removed: set[int]) -> CutNetwork:
         """The network without these channel groups."""
