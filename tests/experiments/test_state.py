@@ -15,7 +15,7 @@ import sanp
 from sanp.experiments.metrics import ProgressLog
 from sanp.experiments.run import resumed, train
 from sanp.experiments.state import Position, Saved
-from sanp.training.optimizers import tuned
+from sanp.training.optimizers import scheduled
 from sanp.training.precision import Format
 from sanp.training.stage import Outcome, Progress, Stage
 from tests.tools import tiny_run
@@ -90,7 +90,7 @@ def test_a_restored_stage_does_not_depend_on_its_file_any_more(tmp_path: Path) -
         net = torch.nn.Linear(2, 1)
         torch.nn.init.constant_(net.weight, weight)
         batches = [(torch.ones(1, 2), torch.ones(1, 1))] * 3
-        adam = tuned(torch.optim.Adam(net.parameters(), lr=0.1), lambda progress, epoch: 1.0)
+        adam = scheduled(torch.optim.Adam(net.parameters(), lr=0.1), lambda progress, epoch: 1.0)
         form = Format(net, "fp32")
         return Stage("s", net, batches, 1, lambda x, y, _: Outcome((net(x) - y).square().sum()), [adam], form)
 

@@ -19,7 +19,7 @@ from sanp.gating.amount import Amount, parse_budget
 from sanp.gating.dial import read_dial
 from sanp.gating.network import GatedNetwork, Origin
 from sanp.gating.trained_budgets import TrainedBudgets
-from sanp.spm.module import BEFORE, SPMConfig
+from sanp.spm.module import OLDER_SETTINGS, SPMConfig
 
 NETWORK_FORMAT = 1
 """version of the header"""
@@ -108,7 +108,7 @@ def origin_of(gates: dict[str, Any], path: Any) -> Origin:
         if keys is not None and shapes and len(keys) != len(shapes):
             raise SanpError(f"{path}: the header has {len(keys)} input_keys for {len(shapes)} input_shapes")
         skip = tuple(map(str, gates["skip"]))
-        spm = SPMConfig(**{**BEFORE, **gates["spm"]})
+        spm = SPMConfig(**{**OLDER_SETTINGS, **gates["spm"]})
         return Origin(spm, skip, bool(gates["shortcuts"]), shapes, keys, str(gates["method"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise SanpError(f"{path}: the header's gates are damaged ({type(error).__name__}: {error})") from error

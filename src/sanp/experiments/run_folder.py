@@ -17,7 +17,7 @@ from sanp.core.limits import LARGEST_COUNT
 from sanp.data.dataset import first_after_shuffle
 from sanp.experiments.own_network import build_named
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
-from sanp.spm.module import BEFORE
+from sanp.spm.module import OLDER_SETTINGS
 
 CONFIG, REPORT, MODEL, DENSE = "config.toml", "report.json", "model.safetensors", "dense.safetensors"
 
@@ -63,7 +63,7 @@ def read_run(folder: Path) -> Recipe:
     config = folder / CONFIG
     if not config.is_file():
         raise SanpError(f"{folder} is not a run folder (no config.toml): give the folder that sanp train made")
-    return make_recipe(merge({"spm": BEFORE}, read_recipe(config)), str(config))
+    return make_recipe(merge({"spm": OLDER_SETTINGS}, read_recipe(config)), str(config))
 
 
 class NetworkSize(Protocol):

@@ -156,12 +156,13 @@ class GatedNetwork(nn.Module):
         Returns the share of the dense FLOPs that was reached: on these images, or as the dial has it. An untrained
         network first gets random saliencies, since otherwise all its channels would open and close together.
         """
+        trained = None if force else self.trained
         wanted = parse_range(budget)
         if wanted is not None:
             ends = wanted.kept(self.cost, self.latency)
-            if self.trained is not None and not force:
-                self.trained.check(ends[1])
-                self.trained.check(ends[0])
+            if trained is not None:
+                trained.check(ends[1])
+                trained.check(ends[0])
             self.dial = calibrate_dial(self, *ends, images_given(images))
             self.freeze_norms(False)
             self.budget = wanted.low
@@ -171,10 +172,10 @@ class GatedNetwork(nn.Module):
             set_thresholds(self, self.dial.threshold(kept))
             reached = min(self.dial.high, max(self.dial.low, kept))
         else:
-            if self.trained is not None and not force:
-                self.trained.check(kept)
+            if trained is not None:
+                trained.check(kept)
             reached = calibrate_thresholds(self, kept, images_given(images))
-            if self.trained is not None and not force:
+            if trained is not None:
                 check_reached(reached, kept)
         self.budget = parse_budget(budget)
         return reached

@@ -132,12 +132,12 @@ class _Finder:
         """Whether the module is a batch norm of another class: it treats each channel on its own, with constants for
         each channel. It may end in a ReLU."""
         nodes = self.trace.nodes[call.first_node : call.end_node]
-        apart = all(_kind(node) in BATCH_NORM | KEEP_ZERO | AFFINE and len(node.inputs()) == 1 for node in nodes)
+        apart = all(node.base_op in BATCH_NORM | KEEP_ZERO | AFFINE and len(node.inputs()) == 1 for node in nodes)
         if not apart or not nodes:
             return False
         channels = self.trace.shapes[call.outputs[0].index][1]
-        constants = [part for node in nodes if _kind(node) in AFFINE for part in node.args if isinstance(part, Tensor)]
-        return any(_kind(node) in BATCH_NORM for node in nodes) or any(
+        constants = [part for node in nodes if node.base_op in AFFINE for part in node.args if isinstance(part, Tensor)]
+        return any(node.base_op in BATCH_NORM for node in nodes) or any(
             constant.numel() == channels > 1 for constant in constants
         )
 
@@ -146,7 +146,7 @@ class _Finder:
         readers = [self.trace.nodes[i] for i in self.consumers.get(value, ())]
         if len(readers) != 1 or value in self.trace.outputs or readers[0].args[0] != value:
             return None
-        return readers[0].outputs[0] if _kind(readers[0]) in BATCH_NORM else None
+        return readers[0].outputs[0] if readers[0].base_op in BATCH_NORM else None
 
     def _is_shortcut(self, node: Node, call: ModuleCall) -> bool:
         """Whether this is a 1x1 convolution whose input is read by another branch too."""
@@ -168,7 +168,3 @@ class _Finder:
             assert out is not None
             self.sites.places[index] = Site(site.name, out, site.may_follow)
             self.sites.norms[site.name] = None
-
-
-def _kind(node: Node) -> str:
-    return node.base_op

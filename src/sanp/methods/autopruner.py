@@ -27,7 +27,7 @@ from sanp.methods.cutting.cutting import Cutting, check_emptying
 from sanp.methods.cutting.ranking import below, least_of_each_layer, removable_groups
 from sanp.methods.parts.code_layer import CodedNetwork
 from sanp.methods.parts.retrain import epochs_in_parts, plain_stage
-from sanp.training.optimizers import flat, tuned
+from sanp.training.optimizers import flat, scheduled
 from sanp.training.stage import Stage, Stages
 from sanp.training.task import Task
 from sanp.training.term import Forward
@@ -140,7 +140,7 @@ class AutoPruner:
             penalty=penalty,
             before_step=steepen,
             only=coded.network_parameters(),
-            also_train=(tuned(adam, flat(task.config.rise)),),
+            also_train=(scheduled(adam, flat(task.config.rise)),),
         )
 
 

@@ -29,7 +29,7 @@ from sanp.tracing.topology import module_path
 from sanp.training.config import FitConfig
 from sanp.training.controller import BudgetController, IntegralController
 from sanp.training.finish import finish_norms, first_images
-from sanp.training.optimizers import Tuned, schedule, sgd, tuned
+from sanp.training.optimizers import Scheduled, schedule, scheduled, sgd
 from sanp.training.precision import Format
 from sanp.training.stage import Stage, Stages, steps_in
 from sanp.training.task import Task, with_teacher
@@ -140,15 +140,15 @@ class CG:
         term = HeldThresholds(network, controller, self.config.hold)
         return stage_with_term("joint", network, task, epochs, self._optimizers(network, task.config), term)
 
-    def _optimizers(self, network: PixelGatedNetwork, config: FitConfig) -> list[Tuned]:
+    def _optimizers(self, network: PixelGatedNetwork, config: FitConfig) -> list[Scheduled]:
         """SGD for the network, and SGD for the thresholds, by default without weight decay."""
         thresholds = [gate.offset for gate in network.gates]
         own = {id(threshold) for threshold in thresholds}
         others = [parameter for parameter in network.parameters() if id(parameter) not in own]
         undecayed = config if self.config.decay else replace(config, weight_decay=0.0)
         return [
-            tuned(sgd(others, config.lr, config), schedule(config)),
-            tuned(sgd(thresholds, config.lr, undecayed), schedule(config)),
+            scheduled(sgd(others, config.lr, config), schedule(config)),
+            scheduled(sgd(thresholds, config.lr, undecayed), schedule(config)),
         ]
 
 

@@ -27,7 +27,7 @@ from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.spm.recording import decisions_of
 from sanp.training.controller import BudgetController
 from sanp.training.finish import finish
-from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
+from sanp.training.optimizers import schedule, scheduled, sgd, spm_optimizer
 from sanp.training.stage import Stage, steps_in
 from sanp.training.task import Task
 from sanp.training.term import Contribution, Forward, stage_with_term
@@ -118,7 +118,7 @@ class Gumbel(GatingMethod):
         kept, config = gated.kept_for(task.budget), task.config
         epochs = epochs_in_parts(task, 1)[0]
         optimizers = [
-            tuned(sgd(gated.backbone_parameters(), config.lr, config), schedule(config)),
+            scheduled(sgd(gated.backbone_parameters(), config.lr, config), schedule(config)),
             spm_optimizer(gated, config, max(1, epochs * steps_in(task.loader))),
         ]
         term = FlopsTarget(gated, BudgetController(kept, task.controller), self.config.strength)

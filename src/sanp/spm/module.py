@@ -69,7 +69,7 @@ class SPMConfig:
             raise SanpError(f"group {self.group} must be at least 1: it is a number of channels")
 
 
-BEFORE: dict[str, float | None] = {"most": None}
+OLDER_SETTINGS: dict[str, float | None] = {"most": None}
 """Settings that files and runs of older versions lack, with the values that those versions used."""
 
 

@@ -68,7 +68,7 @@ class BudgetController:
         return self.cost_weight
 
     def state(self) -> dict[str, float | None]:
-        """The state that a checkpoint keeps."""
+        """The state that a checkpoint keeps; "running_cost" is what files have always called it."""
         return {"running_cost": self.running_kept, "cost_weight": self.cost_weight}
 
     def restore(self, state: dict[str, float | None]) -> None:

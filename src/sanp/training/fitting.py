@@ -27,7 +27,7 @@ from sanp.training.distillation import DistillLoss
 from sanp.training.finish import finish, finish_in_steps, finish_range
 from sanp.training.history import History
 from sanp.training.image_size import growing
-from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
+from sanp.training.optimizers import schedule, scheduled, sgd, spm_optimizer
 from sanp.training.stage import Loader, Progress, Stage, Stages, steps_in
 from sanp.training.task import Task, TaskLoss, set_dropout, with_checked_teacher, with_teacher
 from sanp.training.term import Contribution, Forward, stage_with_term
@@ -111,7 +111,7 @@ def fit_stages(gated: GatedNetwork, task: Task) -> Stages:
 def pretrain_stage(net: nn.Module, task: Task) -> Stage:
     """Stage one: trains the dense network ``net`` with the task's loss."""
     config = task.config
-    optimizers = [tuned(sgd(list(net.parameters()), config.pretrain_lr, config), schedule(config))]
+    optimizers = [scheduled(sgd(list(net.parameters()), config.pretrain_lr, config), schedule(config))]
     resize = None if config.pretrain_size == 1 else growing(config.pretrain_size)
     return stage_with_term("pretrain", net, task, config.pretrain_epochs, optimizers, distill=False, prepare=resize)
 
@@ -135,7 +135,9 @@ def warmup_stage(gated: GatedNetwork, task: Task) -> Stage:
     still = gated.backbone_parameters()
     if config.warmup_trains == "all but kernels":
         kernels = {id(parameter) for parameter in kernels_of(gated)}
-        optimizers.append(tuned(sgd([p for p in still if id(p) not in kernels], config.lr, config), schedule(config)))
+        optimizers.append(
+            scheduled(sgd([p for p in still if id(p) not in kernels], config.lr, config), schedule(config))
+        )
         still = [parameter for parameter in still if id(parameter) in kernels]
     return stage_with_term(
         "warm-up",
@@ -186,7 +188,7 @@ def joint_stage(gated: GatedNetwork, task: Task, budget: Budget) -> Stage:
                 binarize.noise, binarize.soft_share = 0.0, 0.0
 
     rates = schedule(config) if budget.range is None else budget.range.slowed(schedule(config))
-    optimizers = [tuned(sgd(gated.backbone_parameters(), config.lr, config), rates)]
+    optimizers = [scheduled(sgd(gated.backbone_parameters(), config.lr, config), rates)]
     if gated.spm_parameters():
         optimizers.append(spm_optimizer(gated, config, budget.steps or 1))
     return stage_with_term(

@@ -45,7 +45,7 @@ def step(every: int) -> Schedule:
 
 
 @dataclass
-class Tuned:
+class Scheduled:
     """An optimizer and the schedule of its learning rate."""
 
     optimizer: torch.optim.Optimizer
@@ -57,11 +57,11 @@ class Tuned:
             group["lr"] = group["initial_lr"] * self.schedule(progress, epoch)
 
 
-def tuned(optimizer: torch.optim.Optimizer, schedule: Schedule) -> Tuned:
+def scheduled(optimizer: torch.optim.Optimizer, schedule: Schedule) -> Scheduled:
     """The optimizer with a schedule; its present learning rates are the peak ones."""
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
-    return Tuned(optimizer, schedule)
+    return Scheduled(optimizer, schedule)
 
 
 def schedule(config: FitConfig) -> Schedule:
@@ -76,7 +76,7 @@ def sgd(parameters: list[nn.Parameter], lr: float, config: FitConfig) -> torch.o
     )
 
 
-def spm_optimizer(gated: GatedNetwork, config: FitConfig, steps: int) -> Tuned:
+def spm_optimizer(gated: GatedNetwork, config: FitConfig, steps: int) -> Scheduled:
     """The optimizer of the SPMs: AdamW without weight decay at a constant rate, or SGD as for the network.
 
     ``steps`` is the number of steps in which channels must be able to close; it sets the learning rate if
@@ -84,6 +84,6 @@ def spm_optimizer(gated: GatedNetwork, config: FitConfig, steps: int) -> Tuned:
     """
     lr = config.spm_lr or closing_rate(steps)
     if config.spm_optimizer == "sgd":
-        return tuned(sgd(gated.spm_parameters(), lr, config), schedule(config))
+        return scheduled(sgd(gated.spm_parameters(), lr, config), schedule(config))
     adam = torch.optim.AdamW(gated.spm_parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
-    return tuned(adam, flat(config.rise))
+    return scheduled(adam, flat(config.rise))

@@ -18,7 +18,7 @@ from sanp.core import distributed
 from sanp.core.batch_checks import bad_batch_explained, input_and_target
 from sanp.core.errors import SanpError
 from sanp.training.nonfinite import NotFinite, where
-from sanp.training.optimizers import Tuned
+from sanp.training.optimizers import Scheduled
 from sanp.training.parallel.ddp import over_ranks, part_of
 from sanp.training.precision import Format
 
@@ -113,7 +113,7 @@ class Stage:
         loader: Loader,
         epochs: int,
         step_loss: StepLoss,
-        optimizers: list[Tuned],
+        optimizers: list[Scheduled],
         format: Format,
         *,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,

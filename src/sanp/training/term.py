@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from sanp.spm.recording import Gates, record
-from sanp.training.optimizers import Tuned
+from sanp.training.optimizers import Scheduled
 from sanp.training.precision import Format, lay_out
 from sanp.training.stage import Outcome, Stage, Stateful
 from sanp.training.task import Task, share_right
@@ -70,7 +70,7 @@ def stage_with_term(
     network: nn.Module,
     task: Task,
     epochs: int,
-    optimizers: list[Tuned],
+    optimizers: list[Scheduled],
     term: Term | None = None,
     *,
     distill: bool = True,

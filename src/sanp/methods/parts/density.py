@@ -14,7 +14,7 @@ from sanp.spm.recording import decisions_of
 from sanp.spm.top_k import TopK, top_k
 from sanp.tracing.topology import module_path
 from sanp.training.finish import finish_norms, first_images
-from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
+from sanp.training.optimizers import schedule, scheduled, sgd, spm_optimizer
 from sanp.training.precision import Format
 from sanp.training.stage import Stage, steps_in
 from sanp.training.task import Task
@@ -107,7 +107,7 @@ def density_stage(
     """
     steps = max(1, epochs * steps_in(task.loader))
     optimizers = [
-        tuned(sgd(gated.backbone_parameters(), task.config.lr, task.config), schedule(task.config)),
+        scheduled(sgd(gated.backbone_parameters(), task.config.lr, task.config), schedule(task.config)),
         spm_optimizer(gated, task.config, steps),
     ]
     return stage_with_term("joint", gated, task, epochs, optimizers, DensityTerm(gated, steps, target_at, penalty))

@@ -24,7 +24,7 @@ from sanp.methods.parts.retrain import check_reach, epochs_in_parts
 from sanp.spm.recording import Gates, decisions_of
 from sanp.training.controller import BudgetController, IntegralController
 from sanp.training.finish import finish
-from sanp.training.optimizers import flat, schedule, sgd, tuned
+from sanp.training.optimizers import flat, schedule, scheduled, sgd
 from sanp.training.stage import Stage, steps_in
 from sanp.training.task import Task
 from sanp.training.term import Contribution, Forward, stage_with_term
@@ -95,8 +95,8 @@ def choice_stage(gated: GatedNetwork, task: Task, kept: float, learn: Learn, *, 
     price = IntegralController(follow, steps, gain=0.2, start=0.0, lowest=0.0, highest=10.0)
     values = list(dict.fromkeys(gated.spm_parameters()))  # parts that layers share are listed repeatedly
     optimizers = [
-        tuned(sgd(gated.backbone_parameters(), task.config.lr, task.config), schedule(task.config)),
-        tuned(torch.optim.AdamW(values, lr=lr, weight_decay=0.0), flat(task.config.rise)),
+        scheduled(sgd(gated.backbone_parameters(), task.config.lr, task.config), schedule(task.config)),
+        scheduled(torch.optim.AdamW(values, lr=lr, weight_decay=0.0), flat(task.config.rise)),
     ]
     return stage_with_term(
         "joint",

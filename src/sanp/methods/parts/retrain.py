@@ -7,7 +7,7 @@ from torch import nn
 from sanp.core.errors import SanpError
 from sanp.gating.amount import parse_budget
 from sanp.training.config import FitConfig
-from sanp.training.optimizers import Tuned, schedule, sgd, tuned
+from sanp.training.optimizers import Scheduled, schedule, scheduled, sgd
 from sanp.training.stage import Stage
 from sanp.training.task import Task
 from sanp.training.term import Penalty, PenaltyTerm, stage_with_term
@@ -28,7 +28,7 @@ def plain_stage(
     *,
     penalty: Penalty | None = None,
     before_step: Callable[[float], None] | None = None,
-    also_train: tuple[Tuned, ...] = (),
+    also_train: tuple[Scheduled, ...] = (),
     only: list[nn.Parameter] | None = None,
 ) -> Stage:
     """A stage that trains ``net`` with the task's loss, distillation and a penalty.
@@ -37,7 +37,7 @@ def plain_stage(
     SGD trains all parameters, or those in ``only``; ``also_train`` are further optimizers.
     """
     parameters = list(net.parameters()) if only is None else only
-    optimizers = [tuned(sgd(parameters, task.config.lr, task.config), schedule(task.config)), *also_train]
+    optimizers = [scheduled(sgd(parameters, task.config.lr, task.config), schedule(task.config)), *also_train]
     term = None if penalty is None else PenaltyTerm(penalty)
     return stage_with_term(name, net, task, epochs, optimizers, term, before_step=before_step)
 

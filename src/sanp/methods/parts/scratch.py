@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from sanp.training.optimizers import schedule, sgd, tuned
+from sanp.training.optimizers import schedule, scheduled, sgd
 from sanp.training.stage import Stage
 from sanp.training.task import Task
 from sanp.training.term import Penalty, PenaltyTerm, stage_with_term
@@ -35,6 +35,6 @@ def scratch_stage(
     added to the loss.
     """
     config = task.config
-    optimizers = [tuned(sgd(list(net.parameters()), config.pretrain_lr, config), schedule(config))]
+    optimizers = [scheduled(sgd(list(net.parameters()), config.pretrain_lr, config), schedule(config))]
     term = None if penalty is None else PenaltyTerm(penalty)
     return stage_with_term(name, net, task, epochs, optimizers, term, distill=distill)
