@@ -23,6 +23,7 @@ NAMES = {
     "static": "STATIC",
     "fbs": "FBS",
     "gumbel": "Gumbel gates",
+    "manidp": "ManiDP",
     "ns": "NS",
     "fcp": "FCP",
     "cg": "CG",

@@ -19,6 +19,7 @@ from sanp.methods.fcp import FCP
 from sanp.methods.fixed_k import FixedK
 from sanp.methods.gumbel import Gumbel
 from sanp.methods.l1 import L1
+from sanp.methods.manidp import ManiDP
 from sanp.methods.ns import NS
 from sanp.methods.parts.method import Method
 from sanp.methods.random_channels import RandomChannels
@@ -34,6 +35,7 @@ METHODS: dict[str, Method] = {
     "static": Static(),
     "fbs": FBS(),
     "gumbel": Gumbel(),
+    "manidp": ManiDP(),
     "ns": NS(),
     "fcp": FCP(),
     "cg": CG(),

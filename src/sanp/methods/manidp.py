@@ -1,0 +1,275 @@
+"""ManiDP (Tang et al., 2021): images that are easy, or alike, get sub-networks that are small, or alike.
+
+A channel is open where its saliency π = relu(s) is above ξ, the threshold of its layer; the features are multiplied
+by π, and no gradient flows through the decision. ξ is the k-th largest of the mean saliencies of the layer's channels,
+k = ceil(density · C) with one density for all layers, which falls from 1 along half a cosine.
+
+loss = task + λ Σ_l mean_i w_i mean_c π_ic + γ Σ_l mean_ij (R_ij - T_ij)²
+w_i = max(0, (C - CE_i) / C) with C half of the mean cross entropy so far: only easy images are pushed to be sparse.
+T_ij is the cosine similarity of the saliencies of images i and j, R_ij that of their features, relu(BatchNorm(f * x))
+averaged over positions.
+
+The means over the last epoch are running means here, and the density is the one that meets the budget.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from math import gcd
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sanp.core.bisection import find_level
+from sanp.core.checks import check_fields
+from sanp.core.distributed import same_everywhere
+from sanp.core.errors import SanpError
+from sanp.core.modules import evaluating
+from sanp.core.outputs import are_classes, logits_of
+from sanp.gating.accounting import mean_kept
+from sanp.gating.gating import MakeSPM
+from sanp.gating.network import GatedNetwork
+from sanp.gating.thresholds import kept_on
+from sanp.methods.parts.gating_method import GatingMethod
+from sanp.methods.parts.retrain import epochs_in_parts
+from sanp.spm.binarize import Drawn, SemanticHashing, hard_decision
+from sanp.spm.module import SPM, SPMConfig, predicted_saliency
+from sanp.spm.recording import decisions_of, record, saliencies_of
+from sanp.tracing.topology import module_path
+from sanp.training.finish import finish_norms, first_images
+from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
+from sanp.training.precision import Format
+from sanp.training.stage import Stage, steps_in
+from sanp.training.task import Task
+from sanp.training.term import Contribution, Forward, stage_with_term
+
+MEAN_MEMORY = 0.99
+"""of the running means of saliencies and cross entropies, a step"""
+STEPS_BETWEEN = 10
+"""steps between two settings of the thresholds"""
+FINISH_IMAGES = 512
+"""training images on which the thresholds are set at the end"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManiDPConfig:
+    """Settings of ManiDP; the defaults are those of the authors' code."""
+
+    sparsity: float = 0.1
+    """λ: weight of the saliencies of easy images in the loss"""
+    similarity: float = 10.0
+    """γ: weight of the squared differences between similarities of saliencies and of features"""
+    easy: float = 0.5
+    """an image is easy if its cross entropy is below this part of the mean"""
+    reduction: int = 2
+    """r: the hidden layer of a saliency predictor has C_out / r units"""
+    standardize: bool = False
+    """standardise the descriptors over the images, as SANP does"""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.sparsity < 0 or self.similarity < 0:
+            raise SanpError(f"sparsity {self.sparsity} and similarity {self.similarity} are weights: give 0 or more")
+        if not self.easy > 0 or self.reduction < 1:
+            raise SanpError(f"easy {self.easy} must be above 0 and reduction {self.reduction} at least 1")
+
+
+def easiness(losses: Tensor, threshold: float) -> Tensor:
+    """w_i of each image from its cross entropy (N,): 1 for a loss of 0, 0 from ``threshold`` on."""
+    return ((threshold - losses) / max(threshold, 1e-12)).clamp(min=0)
+
+
+def similarity_gap(saliency: Tensor, features: Tensor) -> Tensor:
+    """The mean squared difference of the cosine similarities between images: of saliencies, of features (N, C)."""
+    t, r = (F.normalize(each.float(), dim=1) for each in (saliency, features))
+    return (r @ r.T - t @ t.T).square().mean()
+
+
+def threshold_at(means: Tensor, density: float) -> float:
+    """ξ: the smallest of the ceil(density C) largest mean saliencies (C,); 0 if all channels are to be open."""
+    k = min(len(means), max(1, math.ceil(density * len(means) - 1e-9)))
+    return 0.0 if k == len(means) else float(means.topk(k).values[-1])
+
+
+class PlainThreshold(SemanticHashing):
+    """1 where the score is above 0, in training too, and no gradient flows through it."""
+
+    def __init__(self) -> None:
+        super().__init__(noise=0.0, soft_share=0.0, per="sample")
+
+    def draw(self, score: Tensor) -> Drawn:
+        """The decisions of evaluation."""
+        decision = self.decide(score)
+        return Drawn(decision, decision, None)
+
+
+class PooledFeatures:
+    """Collects the features of every gated layer in a forward, averaged over positions, before they are gated."""
+
+    def __init__(self, gated: GatedNetwork) -> None:
+        self.layers = gated.layers
+        self.of: dict[str, list[Tensor]] = {}
+        """(N, C_out) of each call, by layer"""
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Inside, every forward adds its features; :meth:`taken` empties them."""
+        with ExitStack() as hooks:
+            for name, layer in self.layers.items():
+                last = layer.conv if layer.norm is None else layer.norm
+                hooks.callback(last.register_forward_hook(self._keep(name)).remove)
+            yield
+        self.of.clear()
+
+    def _keep(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        def keep(module: nn.Module, inputs: Any, output: Tensor) -> None:
+            self.of.setdefault(name, []).append(F.relu(output).flatten(2).mean(2) if output.dim() > 2 else output)
+
+        return keep
+
+    def taken(self) -> dict[str, list[Tensor]]:
+        """The features since the last time, which are forgotten."""
+        found, self.of = self.of, {}
+        return found
+
+
+class ManifoldTerm:
+    """The two losses of ManiDP; every few steps the thresholds are set for the density that meets the target."""
+
+    def __init__(self, gated: GatedNetwork, features: PooledFeatures, kept: float, config: ManiDPConfig) -> None:
+        self.gated, self.features, self.kept, self.config = gated, features, kept, config
+        self.means: dict[str, Tensor] = {}
+        """running mean (C_out,) of each layer's saliencies"""
+        self.loss: float | None = None
+        """running mean of the cross entropy"""
+        self.step = 0
+
+    def contribute(self, forward: Forward) -> Contribution:
+        """Both losses of this step; the thresholds follow the falling target."""
+        losses = loss_of_each(forward)
+        self.loss = _moved(self.loss, float(losses.mean()))
+        weights = easiness(losses, self.config.easy * self.loss)  # (N,)
+        features = self.features.taken()
+        sparse, alike = torch.zeros(()), torch.zeros(())
+        for name, gates in forward.gates.items():
+            saliency = gates.saliency.relu()
+            self._remember(name, saliency.detach().float().mean(0))
+            sparse = sparse + (weights * saliency.mean(1)).mean()
+            calls = features.get(module_path(name), [])
+            if calls:
+                alike = alike + similarity_gap(saliency, calls.pop(0))
+        target = self.kept + (1 - self.kept) * (1 + math.cos(math.pi * forward.progress)) / 2
+        kept = mean_kept(self.gated.cost, decisions_of(forward.gates))
+        if self.step % STEPS_BETWEEN == 0:
+            set_for_target(self.gated, self.means, saliencies_of(forward.gates), target)
+        self.step += 1
+        loss = self.config.sparsity * sparse + self.config.similarity * alike
+        return Contribution(loss, kept, target, self.config.sparsity)
+
+    def _remember(self, name: str, mean: Tensor) -> None:
+        path = module_path(name)
+        before = self.means.get(path)
+        self.means[path] = mean if before is None else MEAN_MEMORY * before + (1 - MEAN_MEMORY) * mean
+
+    def state(self) -> dict[str, Any]:
+        """The state that a checkpoint keeps."""
+        return {"step": self.step, "loss": self.loss, "means": {n: mean.tolist() for n, mean in self.means.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restores a state that :meth:`state` returned."""
+        self.step, self.loss = int(state["step"]), state["loss"]
+        self.means = {name: torch.tensor(mean) for name, mean in state["means"].items()}
+
+
+def _moved(before: float | None, now: float) -> float:
+    return now if before is None else MEAN_MEMORY * before + (1 - MEAN_MEMORY) * now
+
+
+def loss_of_each(forward: Forward) -> Tensor:
+    """The cross entropy of each image (N,), no gradient; an error if the task is no classification."""
+    logits = logits_of(forward.output)
+    if not are_classes(logits, forward.target) or logits.dim() != 2:
+        raise SanpError("manidp asks how easy each image is by its cross entropy: it needs classes; choose sanp")
+    return F.cross_entropy(logits.detach().float(), forward.target, reduction="none")
+
+
+@torch.no_grad()
+def set_for_target(
+    gated: GatedNetwork, means: Mapping[str, Tensor], saliencies: Mapping[str, Tensor], kept: float
+) -> None:
+    """Sets the thresholds of the density with which a share ``kept`` of the FLOPs is computed for ``saliencies``.
+
+    ``means`` has the mean saliency of each channel, by layer; ``saliencies`` (N, C_out) are those of some images.
+    """
+
+    def kept_at(density: float) -> float:
+        decisions = {}
+        for name, saliency in saliencies.items():
+            threshold = threshold_at(means[module_path(name)], density)
+            group = gated.layers[module_path(name)].spm.group
+            score = saliency.reshape(len(saliency), -1, group).mean(2) - threshold
+            decisions[name] = hard_decision(score).repeat_interleave(group, dim=1)
+        return mean_kept(gated.cost, decisions)
+
+    density = find_level(kept_at, kept, 1.0, 0.0, steps=16)
+    for name, mean in means.items():
+        gated.layers[name].spm.level = threshold_at(mean, density)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManiDP(GatingMethod):
+    """ManiDP as a pruning method."""
+
+    name: str = "manidp"
+    layer_adaptive: bool = False
+    sample_adaptive: bool = True
+    config: ManiDPConfig = field(default_factory=ManiDPConfig)
+
+    def spm_maker(self) -> MakeSPM:
+        """SPMs with the authors' predictors: two layers with a bias of 1."""
+
+        def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
+            own = replace(config, bias=1.0, reduction=self.config.reduction, standardize=self.config.standardize)
+            saliency = predicted_saliency(in_channels, out_channels, own)
+            return SPM(saliency, PlainThreshold(), most=config.most, group=gcd(out_channels, config.group))
+
+        return make_spm
+
+    def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:
+        """Trains network and predictors for all epochs, while the density falls; then sets the thresholds."""
+        kept, config = gated.kept_for(task.budget), task.config
+        epochs = epochs_in_parts(task, 1)[0]
+        optimizers = [
+            tuned(sgd(gated.backbone_parameters(), config.lr, config), schedule(config)),
+            spm_optimizer(gated, config, max(1, epochs * steps_in(task.loader))),
+        ]
+        features = PooledFeatures(gated)
+        term = ManifoldTerm(gated, features, kept, self.config)
+        around: Callable[[], AbstractContextManager[None]] = features.collecting
+        yield stage_with_term("joint", gated, task, epochs, optimizers, term, around=around)
+        finish_thresholds(gated, task, kept)
+
+
+def finish_thresholds(gated: GatedNetwork, task: Task, kept: float) -> None:
+    """After the last step: estimates the batch norm statistics, and finds the density that meets the budget.
+
+    ``kept`` is the budget as a share of the dense FLOPs; it is met on some training images, with their mean saliencies.
+    """
+    finish_norms(gated, task)
+    format = Format(gated, task.config.precision)
+    batches = first_images(task.loader, FINISH_IMAGES, format)
+    with format.autocast(), torch.no_grad(), evaluating(gated):
+        with record(gated) as gates:
+            gated(batches[0])
+        means = {module_path(name): each.float().relu().mean(0) for name, each in saliencies_of(gates).items()}
+
+        def kept_at(density: float) -> float:
+            for name, mean in means.items():
+                gated.layers[name].spm.level = threshold_at(mean, density)
+            return kept_on(gated, batches)
+
+        kept_at(find_level(kept_at, kept, 1.0, 0.0, steps=14))
+    same_everywhere(gated)
