@@ -69,24 +69,24 @@ def cell_of(target: dict[str, Any]) -> int:
     return (64 if target["level"] else 0) + row * (SIZE // stride) + column
 
 
-def main(steps: int = 150, budget: str = "60%", batch: int = 32) -> dict[str, float]:
+def main(steps: int = 150, share: str = "60%", batch: int = 32) -> dict[str, float]:
     """Trains, meets the budget, and gives the loss before and after and the share of the FLOPs that is left."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     gated = sanp.gate(Detector(), torch.randn(1, 3, SIZE, SIZE))
     optimizer = torch.optim.Adam(gated.parameter_groups(lr=3e-3, steps=steps))
-    cost = sanp.Budget(gated, budget, steps=steps)
+    budget = sanp.Budget(gated, share, steps=steps)
     test = squares(64, generator)
     before = measure(gated, *test)["loss"]
     for _ in range(steps):
         images, targets = squares(batch, generator)
         with sanp.record(gated) as gates:
             loss = detection_loss(gated(images), targets)
-        loss = loss + cost.loss(gates)
+        loss = loss + budget.loss(gates)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    gated.set_budget(budget, squares(128, generator)[0])
+    gated.set_budget(share, squares(128, generator)[0])
     return {"before": before, **measure(gated, *test)}
 
 

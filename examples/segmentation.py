@@ -25,28 +25,28 @@ def squares(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return images + marks[:, None], marks
 
 
-def main(steps: int = 60, budget: str = "50%", batch: int = 8) -> dict[str, float]:
+def main(steps: int = 60, share: str = "50%", batch: int = 8) -> dict[str, float]:
     """Trains, meets the budget, and gives the accuracy by pixel and the share of the FLOPs that is left."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     net = unet_cityscapes(num_classes=2, in_size=(SIZE, SIZE))
     gated = sanp.gate(net, torch.randn(1, 3, SIZE, SIZE))
     optimizer = torch.optim.Adam(gated.parameter_groups(lr=1e-3, steps=steps))
-    cost = sanp.Budget(gated, budget, steps=steps)
+    budget = sanp.Budget(gated, share, steps=steps)
     for _ in range(steps):
         images, marks = squares(batch, generator)
         with sanp.record(gated) as gates:
             loss = F.cross_entropy(gated(images), marks)
-        loss = loss + cost.loss(gates)
+        loss = loss + budget.loss(gates)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     calibration, _ = squares(64, generator)
-    gated.set_budget(budget, calibration)
+    gated.set_budget(share, calibration)
     with torch.no_grad():  # after so few steps the batch norms' running statistics lag behind
         for images in calibration.split(batch):
             gated(images)
-    gated.set_budget(budget, calibration)
+    gated.set_budget(share, calibration)
     report = sanp.evaluate(gated, [squares(64, generator)])  # images it has not seen
     return {"accuracy": report.accuracy, "kept": report.kept}
 

@@ -136,6 +136,6 @@ def test_a_method_with_settings_needs_no_other_file(tmp_path: Path, monkeypatch:
     assert "--random.seed" not in [setting.option for setting in all_settings()]
     monkeypatch.setitem(METHODS, "random", import_module("guide_example").RandomChannels())
     recipe = make_recipe({"method": "random", "random": {"seed": 3}})
-    assert recipe.pruning().config.seed == 3  # type: ignore[attr-defined]
+    assert recipe.pruning_method().config.seed == 3  # type: ignore[attr-defined]
     assert "[random]\nseed = 3\n" in recipe.as_toml()
     assert "--random.seed" in [setting.option for setting in all_settings()]

@@ -35,8 +35,8 @@ def test_every_method_with_settings_has_a_section() -> None:
     assert {"ns", "cg", "fbs"} <= configs.keys() <= sections().keys()
     assert {name: sections()[name] for name in configs} == configs
     recipe = make_recipe({"method": "cg", "cg": {"groups": 8}})
-    assert recipe.pruning() == sanp.methods.method_named("cg", configs["cg"](groups=8))
-    assert make_recipe({"method": "l1"}).pruning() == sanp.methods.METHODS["l1"]
+    assert recipe.pruning_method() == sanp.methods.method_named("cg", configs["cg"](groups=8))
+    assert make_recipe({"method": "l1"}).pruning_method() == sanp.methods.METHODS["l1"]
 
 
 def test_a_file_holds_the_settings_of_its_own_method_only() -> None:

@@ -183,7 +183,7 @@ def test_thresholds_have_no_weight_decay() -> None:
 def test_the_recipe_at_25_percent_can_be_met_with_8_groups() -> None:
     recipe = make_recipe(read_recipe(RECIPES / "methods" / "m_cifarnet-cg.toml"))
     loader = [(torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.long))]
-    recipe.pruning().check(
+    recipe.pruning_method().check(
         build("m_cifarnet", num_classes=10), Task(loader=loader, budget=recipe.budget, config=recipe.fit)
     )
     network = CG(config=CGConfig(groups=8))._network(

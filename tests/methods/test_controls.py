@@ -90,4 +90,4 @@ def test_dense_longer_trains_the_whole_network_for_the_others_epochs(trained: di
 
 def test_the_settings_of_controls_are_given_in_a_recipe() -> None:
     recipe = make_recipe({"method": "random", "random": {"seed": 4}})
-    assert recipe.pruning().config == RandomChannelsConfig(seed=4)  # type: ignore[attr-defined]
+    assert recipe.pruning_method().config == RandomChannelsConfig(seed=4)  # type: ignore[attr-defined]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from sanp.core.errors import SanpError, shown
-from sanp.core.files import check_tensor_file
+from sanp.core.files import read_tensor_file
 from sanp.core.int8_ranges import checked_ranges
 from sanp.core.zero_packing import Packing, checked_packings
 from sanp.gating.amount import Amount, parse_budget
@@ -48,10 +48,7 @@ def read_network_file(path: str | os.PathLike[str]) -> tuple[Header, dict[str, T
     if not Path(path).is_file():
         raise SanpError(f"{path} is not a file: give a .safetensors file that sanp.save wrote")
     try:
-        check_tensor_file(Path(path))
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        metadata, tensors = read_tensor_file(Path(path))
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise SanpError(
             f"{path} is truncated or not a safetensors file ({error}): save it again with sanp.save"

@@ -8,11 +8,15 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from sanp.core.errors import SanpError
 from sanp.core.limits import LARGEST_HEADER, LARGEST_TENSOR_FILE, LARGEST_TEXT
+
+if TYPE_CHECKING:  # torch takes a second to load
+    from torch import Tensor
 
 
 def write_atomically(path: Path, write: Callable[[str], object]) -> None:
@@ -128,6 +132,14 @@ def check_tensor_file(path: Path, most: int = LARGEST_TENSOR_FILE) -> None:
         raise SanpError(f"{path} has {status.st_size} bytes, more than {most}: no file of this kind is so large")
     if size > LARGEST_HEADER:
         raise SanpError(f"its header has {size} bytes, more than {LARGEST_HEADER}: too many tensors")
+
+
+def read_tensor_file(path: Path) -> "tuple[dict[str, str], dict[str, Tensor]]":
+    """The metadata and all tensors of a safetensors file; the errors are those of :func:`check_tensor_file` and of
+    safetensors."""
+    check_tensor_file(path)
+    with safe_open(path, framework="pt") as file:
+        return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
 
 
 def expanded(text: str) -> Path:

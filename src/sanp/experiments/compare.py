@@ -9,7 +9,6 @@ table.md, table.csv, table.tex
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from sanp.experiments.run_folder import CONFIG, MODEL, is_finished, read_run
 from sanp.experiments.table import Row, read_rows, write_table
 from sanp.experiments.timing import time_runs
 from sanp.experiments.training_batches import Tell
-from sanp.training.stage import Progress
+from sanp.training.stage import Watch
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def compare(
     workers: int = 1,
     timed: bool = False,
     tell: Tell = lambda line: None,
-    watch: Callable[[Progress], None] | None = None,
+    watch: Watch | None = None,
 ) -> list[Row]:
     """Carries out the runs of a plan that are not finished, writes the tables into ``folder`` and returns their rows.
 
@@ -172,7 +171,7 @@ def compare(
     return rows
 
 
-def _carry_out(jobs: tuple[Job, ...], workers: int, tell: Tell, watch: Callable[[Progress], None] | None) -> None:
+def _carry_out(jobs: tuple[Job, ...], workers: int, tell: Tell, watch: Watch | None) -> None:
     left = []
     for job in jobs:
         if job.finished:
@@ -201,7 +200,7 @@ def _with_threads(job: Job, threads: int) -> Job:
     return replace(job, recipe=replace(job.recipe, threads=job.recipe.threads or threads))
 
 
-def carry_out(job: Job, watch: Callable[[Progress], None] | None = None) -> None:
+def carry_out(job: Job, watch: Watch | None = None) -> None:
     """Trains one run, or resumes it; ``watch`` is called after every step."""
     resume = (job.folder / CONFIG).is_file()
     if resume:

@@ -5,7 +5,6 @@ metrics.jsonl is the same whether or not the run was interrupted.
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -16,9 +15,9 @@ from sanp.core.errors import SanpError
 from sanp.core.files import append_line, own_folder, read_text, write_text
 from sanp.core.limits import MOST_EPOCHS, MOST_STAGES
 from sanp.evaluation import Report
-from sanp.training.stage import Progress
+from sanp.training.stage import Progress, Watch
 
-NAME = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 
 
 class ProgressLog:
@@ -29,7 +28,7 @@ class ProgressLog:
     """
 
     def __init__(self, folder: Path, state: dict[str, Any], *, silent: bool = False) -> None:
-        self.path = folder / NAME
+        self.path = folder / METRICS_FILE
         self.lines = int(_number(state, "lines"))
         self._steps = int(_number(state, "steps"))
         self._loss = _number(state, "loss")
@@ -100,7 +99,7 @@ class ProgressLog:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl in a run folder, one for each epoch; none if the run has not begun."""
-    path = folder / NAME
+    path = folder / METRICS_FILE
     found: list[dict[str, Any]] = []
     lines = _lines(path) if path.exists() else []
     if len(lines) > MOST_EPOCHS:
@@ -148,7 +147,7 @@ class Stopwatch:
     on to ``watch``.
     """
 
-    def __init__(self, folder: Path, watch: Callable[[Progress], None] | None = None) -> None:
+    def __init__(self, folder: Path, watch: Watch | None = None) -> None:
         self.folder, self.watch = folder, watch
         self._before = seconds_of(folder)
         self._began = monotonic()

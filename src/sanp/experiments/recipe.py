@@ -113,7 +113,7 @@ class Recipe:
         if self.test_every < 0:
             raise SanpError(f"test_every {self.test_every}: give 0 or more")
 
-    def pruning(self) -> Method:
+    def pruning_method(self) -> Method:
         """The pruning method with its own settings."""
         return method_named(self.method, self.method_config)
 

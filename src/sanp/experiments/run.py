@@ -9,7 +9,6 @@ state/              the state of training, removed when the run is finished
 """
 
 import copy
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,11 +48,8 @@ from sanp.spm.module import SPMConfig, build_spm
 from sanp.training.fitting import pretrain_stage
 from sanp.training.malloc import keep_freed_memory
 from sanp.training.nonfinite import NotFinite, bad_parameter
-from sanp.training.stage import Progress, Stage, Stages, drive
+from sanp.training.stage import Progress, Stage, Stages, Watch, drive
 from sanp.training.task import Task, set_dropout
-
-Watch = Callable[[Progress], None]
-"""Is called after every training step."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,7 @@ class _Run:
 
     def carry_out(self) -> Finished:
         """Runs all stages, evaluates the pruned network and writes the results."""
-        self.recipe.pruning().check(self.net, self.task)
+        self.recipe.pruning_method().check(self.net, self.task)
         _draw_once(self.net, self.task)
         pruned = self._drive(self._stages())
         assert self.dense is not None
@@ -151,7 +147,7 @@ class _Run:
             yield pretrain_stage(self.net, self.task)
         self.dense = measure(self.net, self.data)
         by_first(lambda: save(self.net, self.folder / DENSE))
-        pruned = yield from self.recipe.pruning().stages(self.net, self.task)
+        pruned = yield from self.recipe.pruning_method().stages(self.net, self.task)
         return pruned
 
     def _drive(self, stages: Stages) -> nn.Module:

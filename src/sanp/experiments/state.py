@@ -13,13 +13,13 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from sanp.core.checks import is_finite
 from sanp.core.errors import SanpError
-from sanp.core.files import check_tensor_file, write_atomically
+from sanp.core.files import read_tensor_file, write_atomically
 from sanp.core.limits import LARGEST_COUNT
 from sanp.training.stage import Stage
 
@@ -60,8 +60,8 @@ class Saved:
     def write(self, stage: Stage, position: Position) -> None:
         """Saves the running stage between two steps; ``position`` says which stage it is."""
         tensors = _network(stage)
-        for number, tuned in enumerate(stage.optimizers):
-            for index, values in tuned.optimizer.state_dict()["state"].items():
+        for number, scheduled in enumerate(stage.optimizers):
+            for index, values in scheduled.optimizer.state_dict()["state"].items():
                 for name, value in values.items():
                     if isinstance(value, Tensor):
                         tensors[f"optimizer.{number}.{index}.{name}"] = value
@@ -91,8 +91,8 @@ class Saved:
             return
         _fill_network(stage, self._tensors)
         try:
-            for number, tuned in enumerate(stage.optimizers):
-                tuned.optimizer.load_state_dict(self._optimizer(number, tuned.optimizer))
+            for number, scheduled in enumerate(stage.optimizers):
+                scheduled.optimizer.load_state_dict(self._optimizer(number, scheduled.optimizer))
             step = self._header["step"]
             if not isinstance(step, int) or not 0 <= step <= stage.steps:
                 raise ValueError(f"step is {step!r} of {stage.steps}")
@@ -197,10 +197,8 @@ def _write(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> No
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
-        check_tensor_file(path)
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[STATE_KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        metadata, tensors = read_tensor_file(path)
+        header = json.loads(metadata[STATE_KEY])
         version, names = header["format"], header["tensors"]
     except (SafetensorError, OSError, RecursionError, *_DAMAGE) as error:
         raise _damaged(path, error) from error

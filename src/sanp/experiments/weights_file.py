@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import nn
 
 from sanp.core.errors import SanpError
-from sanp.core.files import check_tensor_file
+from sanp.core.files import read_tensor_file
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,7 @@ def take_weights(net: nn.Module, path: Path) -> Taken:
     A prefix that all names of the file or of the network have in front, such as ``net.``, is overlooked.
     """
     try:
-        check_tensor_file(path)
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        _, tensors = read_tensor_file(path)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise SanpError(f"{path} cannot be read as a safetensors file ({error}): give another") from error
     own = net.state_dict(keep_vars=True)

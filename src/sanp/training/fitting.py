@@ -5,7 +5,7 @@ network, for example inserts SPMs or moves thresholds. So the caller can show, s
 method.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from sanp.training.finish import finish, finish_in_steps, finish_range
 from sanp.training.history import History
 from sanp.training.image_size import growing
 from sanp.training.optimizers import schedule, scheduled, sgd, spm_optimizer
-from sanp.training.stage import Loader, Progress, Stage, Stages, steps_in
+from sanp.training.stage import Loader, Stage, Stages, Watch, steps_in
 from sanp.training.task import Task, TaskLoss, set_dropout, with_checked_teacher, with_teacher
 from sanp.training.term import Contribution, Forward, stage_with_term
 from sanp.training.watching import watched
@@ -48,7 +48,7 @@ def fit(
     distill_loss: DistillLoss | None = None,
     device: str | None = None,
     progress: bool = True,
-    on_step: Callable[[Progress], None] | None = None,
+    on_step: Watch | None = None,
 ) -> History:
     """Trains a gated network to a budget: warm-up, joint training, then calibration of the thresholds.
 

@@ -1,6 +1,5 @@
 """The paper's first stage (4.1.2) as a line of its own: training the network before it is gated."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from torch import nn
@@ -12,7 +11,7 @@ from sanp.gating.network import GatedNetwork
 from sanp.training.config import FitConfig
 from sanp.training.fitting import pretrain_stage
 from sanp.training.history import History
-from sanp.training.stage import Loader, Progress, Stages
+from sanp.training.stage import Loader, Stages, Watch
 from sanp.training.task import Task, TaskLoss, set_dropout
 from sanp.training.watching import watched
 
@@ -26,7 +25,7 @@ def pretrain(
     loss: TaskLoss | None = None,
     device: str | None = None,
     progress: bool = True,
-    on_step: Callable[[Progress], None] | None = None,
+    on_step: Watch | None = None,
 ) -> History:
     """Trains a network from where it is, before :func:`sanp.gate`: the first stage of the paper.
 

@@ -53,6 +53,10 @@ class Progress:
     """on the test images, or the held-out ones if there are any, after the epoch that is over; None: not measured"""
 
 
+Watch = Callable[[Progress], None]
+"""Is called after every training step."""
+
+
 class Loader(Protocol):
     """Batches of (input, target), the same number in every epoch: a ``DataLoader``, ``sanp.data.Batches`` or a list."""
 

@@ -1,6 +1,5 @@
 """Running the stages of a training to their end: shown while they run, and kept as a history."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 
 from torch import nn
@@ -8,14 +7,14 @@ from torch import nn
 from sanp.core import distributed
 from sanp.training.display import Display
 from sanp.training.history import History
-from sanp.training.stage import Progress, Stage, Stages, drive
+from sanp.training.stage import Progress, Stage, Stages, Watch, drive
 
 
 def watched(
     stages: Stages,
     epochs: dict[str, int],
     progress: bool,
-    on_step: Callable[[Progress], None] | None,
+    on_step: Watch | None,
     *,
     finish: float = 0.0,
 ) -> History:
@@ -38,7 +37,7 @@ def watched(
     return history
 
 
-def run_stages(stages: Stages, on_step: Callable[[Progress], None] | None = None) -> nn.Module:
+def run_stages(stages: Stages, on_step: Watch | None = None) -> nn.Module:
     """Runs all stages to their end and returns the finished network.
 
     ``on_step`` is called with a :class:`Progress` after each step.

@@ -26,7 +26,7 @@ def deciding_flops(line: dict[str, Any]) -> float | None:
 @cache
 def _of_settings(config: str) -> float | None:
     settings = json.loads(config)
-    method = make_recipe(settings).pruning()
+    method = make_recipe(settings).pruning_method()
     if not method.sample_adaptive:
         return 0.0
     if not isinstance(method, GatingMethod):

@@ -5,7 +5,7 @@ fig3.jsonl   the numbers of never, sometimes and always pruned channels of each 
 fig4.jsonl   how many images compute how many channels of the last block
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from sanp.experiments import run_folder
@@ -14,6 +14,7 @@ from sanp.experiments.paper.channel_use import ChannelUse, channel_use
 from sanp.experiments.paper.rows import TABLES, RecipeRow, Scope, row_folder, same_work, select
 from sanp.experiments.paper.stale import changed
 from sanp.experiments.results import Line, append, read_results, result_line
+from sanp.experiments.training_batches import Tell
 
 PRUNED = ("table3/resnet18-sanp", "table1/vgg19-sanp", "table1/m_cifarnet-sanp")
 FIGURES: dict[str, tuple[str, ...]] = {
@@ -43,7 +44,7 @@ def make_lines(
     results: Path,
     *,
     scope: Scope | None = None,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Tell = lambda line: None,
 ) -> int:
     """Adds a line to the figure's results file for each row whose run is finished and has none yet.
 

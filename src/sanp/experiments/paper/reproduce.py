@@ -1,6 +1,6 @@
 """Reproduces the rows of the paper's tables: runs those that have no results line yet, and adds their lines."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +11,10 @@ from sanp.experiments.metrics import Stopwatch, seconds_of
 from sanp.experiments.paper.rows import RecipeRow, row_folder, same_work
 from sanp.experiments.paper.stale import changed
 from sanp.experiments.results import append, read_results, result_line
-from sanp.experiments.run import Watch
 from sanp.experiments.run_folder import MODEL, is_finished
 from sanp.experiments.shipped import names, result_of
+from sanp.experiments.training_batches import Tell
+from sanp.training.stage import Watch
 
 Mode = Literal["missing", "stale", "none"]
 """the rows to run: those without a line, also those whose lines are stale, or none"""
@@ -25,7 +26,7 @@ def reproduce(
     results: Path,
     *,
     run: Mode = "missing",
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Tell = lambda line: None,
     watch: Watch | None = None,
 ) -> list[str]:
     """Runs all rows that have no results line yet, and appends a line for each one that is finished.
@@ -61,7 +62,7 @@ class _Work:
     runs: Path
     results: Path
     mode: Mode
-    tell: Callable[[str], None]
+    tell: Tell
     watch: Watch | None
     failed: list[str] = field(default_factory=list)
     broken: dict[Path, str] = field(default_factory=dict)
