@@ -40,7 +40,7 @@ from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.spm.recording import decisions_of, record, saliencies_of
 from sanp.tracing.topology import module_path
 from sanp.training.finish import finish_norms, first_images
-from sanp.training.optimizers import schedule, sgd, spm_optimizer, tuned
+from sanp.training.optimizers import schedule, scheduled, sgd, spm_optimizer
 from sanp.training.precision import Format
 from sanp.training.stage import Stage, steps_in
 from sanp.training.task import Task
@@ -243,7 +243,7 @@ class ManiDP(GatingMethod):
         kept, config = gated.kept_for(task.budget), task.config
         epochs = epochs_in_parts(task, 1)[0]
         optimizers = [
-            tuned(sgd(gated.backbone_parameters(), config.lr, config), schedule(config)),
+            scheduled(sgd(gated.backbone_parameters(), config.lr, config), schedule(config)),
             spm_optimizer(gated, config, max(1, epochs * steps_in(task.loader))),
         ]
         features = PooledFeatures(gated)
