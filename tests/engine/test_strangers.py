@@ -121,7 +121,7 @@ ROWS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
 }
 ALL_IN_TORCH = {
     "half of the rows": "the native result differs from torch's",
-    "numbered rows": "it does not run in stretches (IndexError",
+    "numbered rows": "it does not run in segments (IndexError",
 }
 
 
@@ -158,7 +158,7 @@ COUNTED: dict[str, Callable[[], nn.Module]] = {
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_a_torch_stretch_that_counts_samples_leaves_the_rest_native(name: str) -> None:
+def test_a_torch_segment_that_counts_samples_leaves_the_rest_native(name: str) -> None:
     network = gated(COUNTED[name]())
     fast = sanp.compile(network, IMAGES[:1])
     assert any(row.where == "native" and row.how == "gate" for row in fast.plan.rows)

@@ -104,7 +104,7 @@ class EngineBuilder:
                 raise
             except Exception as error:  # an operator in torch may raise anything under another batch size
                 said = " ".join(str(error).split())[:100]
-                raise Unsupported(f"it does not run in stretches ({type(error).__name__}: {said})") from error
+                raise Unsupported(f"it does not run in segments ({type(error).__name__}: {said})") from error
         raise Unsupported(str(why))
 
     def in_torch(self, why: str) -> Engine:

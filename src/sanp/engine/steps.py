@@ -64,7 +64,7 @@ class NativeStep:
         # A view of a complex tensor's conjugate may say that its numbers are those in memory with the other sign.
         given = [values[value].to(torch.float32).resolve_neg().contiguous() for value in self.inputs]
         if any(len(x) != batch for x in given):
-            raise SanpError(f"a native stretch is given {[len(x) for x in given]} rows for {batch} samples")
+            raise SanpError(f"a native segment is given {[len(x) for x in given]} rows for {batch} samples")
         made = [torch.empty(batch, *shape) for shape in self.shapes]
         addresses = ([x.data_ptr() for x in given], [y.data_ptr() for y in made])
         single, each = (lift, None) if isinstance(lift, float) else (0.0, np.ascontiguousarray(lift, np.float32))

@@ -14,7 +14,7 @@ from sanp.evaluation.reports import LayerReport, Report
 from sanp.gating.accounting import Accounted, Accounting
 from sanp.gating.cost import Decisions, dense_flops, total
 from sanp.gating.count import cost_of
-from sanp.spm.recording import decisions_of, record
+from sanp.spm.recording import exact_decisions_of, record
 from sanp.tracing.topology import Layer
 from sanp.training.display import counted
 from sanp.training.precision import Format
@@ -50,7 +50,7 @@ def evaluate(
                 tally = _Tally(cost_of(bare, x[:1]))
             with bad_batch_explained(network, x, y), record(network) as gates, format.autocast():
                 output = network(x)
-            tally.add(logits_of(output), y, decisions_of(gates), images=len(x))
+            tally.add(logits_of(output), y, exact_decisions_of(gates), images=len(x))
     if tally is None:
         raise SanpError("the loader to evaluate on is empty: give at least one batch")
     return tally.report(bare.overhead_flops if isinstance(bare, Accounted) else 0)
@@ -99,14 +99,13 @@ class _Tally:
             raise SanpError("the network's output is not finite: check the images for NaN, or the network's training")
         cells = torch.bincount(y * classes + logits.argmax(1), minlength=classes**2).reshape(classes, classes)
         self.confusion = cells if self.confusion is None else self.confusion + cells
-        exact = {name: decision.double() for name, decision in decisions.items()}
-        for name, opened in self.cost.open_outputs(exact).items():
+        for name, opened in self.cost.open_outputs(decisions).items():
             self.open[name] = self.open.get(name, 0) + _by_image(opened, images).sum(0)
-        each = self.cost.per_layer(exact)
+        each = self.cost.per_layer(decisions)
         for name, flops in each.items():
             self.layer_flops[name] = self.layer_flops.get(name, 0.0) + float(_by_image(flops, images).sum())
         self.per_sample.append(_by_image(total(each), images))
-        self.paper += float(_by_image(self.cost.paper_per_sample(exact), images).sum())
+        self.paper += float(_by_image(self.cost.paper_per_sample(decisions), images).sum())
 
     def report(self, overhead: int) -> Report:
         """The report of all batches; ``overhead`` are the FLOPs of the decisions for one image."""

@@ -80,6 +80,11 @@ def decisions_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
     return {name: each.decision for name, each in gates.items()}
 
 
+def exact_decisions_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
+    """The same in double precision, so that a cost model counts every FLOP exactly."""
+    return {name: each.decision.double() for name, each in gates.items()}
+
+
 def drawn_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
     """The 0/1 decisions (N, C_out) of each layer as training drew them, with noise; without it where there is none."""
     return {name: each.decision if each.drawn is None else each.drawn for name, each in gates.items()}

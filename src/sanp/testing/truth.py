@@ -10,7 +10,7 @@ from sanp.gating.gating import MIXED_ROWS
 from sanp.gating.network import GatedNetwork
 from sanp.gating.verify import gates_by, largest_difference
 from sanp.spm.gated_conv import GatedConv
-from sanp.spm.recording import Gates, record
+from sanp.spm.recording import Gates, exact_decisions_of, record
 from sanp.testing.case import SAME, Case, NotApplicable, ensure, fresh, run
 from sanp.testing.nonzero_count import ConvCall, count, random_gates, randomize
 
@@ -31,7 +31,7 @@ def check_cost_is_what_is_left(case: Case) -> None:
     calls, gates = _counted(gated, case, torch.float64)
     if not all(call.finite for call in calls):
         raise NotApplicable("with random weights, the network's features grow beyond the numbers there are")
-    said = gated.cost.per_layer({name: gate.decision.double() for name, gate in gates.items()})
+    said = gated.cost.per_layer(exact_decisions_of(gates))
     if len(calls) > len(said):  # some read constants, as a positional encoding, which are no part of an image's cost
         again, _ = _counted(gated, case, torch.float64)
         calls = [call for call, other in zip(calls, again, strict=True) if call.total != other.total]

@@ -10,6 +10,9 @@ from sanp.tracing.graph import Node, Region, Value
 from sanp.tracing.masks import LIVE
 from sanp.tracing.operator_call import OperatorCall
 
+_PUT_AT = {"slice_scatter": 1, "select_scatter": 1, "index_put": 2, "index_copy": 3}
+"""operators that put values into a copy of their first argument, with the position of the argument that has them"""
+
 
 def run_on_ids(call: OperatorCall) -> Any:
     """Runs the operator on ids in place of numbers and returns its result.
@@ -25,10 +28,9 @@ def run_on_ids(call: OperatorCall) -> Any:
         return None  # reads the same bits as another dtype
     if name in ("cat", "stack"):  # constants among the parts have mask ids too
         args[0] = [call.of(part) for part in args[0]]
-    if name in ("slice_scatter", "select_scatter", "index_put", "index_copy"):
+    if name in _PUT_AT:
         args[0] = call.of(args[0]).clone()
-        last = 3 if name == "index_copy" else 2 if name == "index_put" else 1
-        args[last] = call.of(args[last])
+        args[_PUT_AT[name]] = call.of(args[_PUT_AT[name]])
     args, kwargs = tree_map(lambda leaf: call.of(leaf) if isinstance(leaf, Value) else _here(leaf), (args, kwargs))
     try:
         return node.func(*args, **kwargs)

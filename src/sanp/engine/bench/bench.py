@@ -24,10 +24,11 @@ from sanp.core.errors import LossWarning, SanpError, unknown_name
 from sanp.engine.bench.runtimes import FP32, Call, dense_calls
 from sanp.engine.compiling import PRECISIONS, compile
 from sanp.engine.tuning_cache import processor
+from sanp.gating.accounting import mean_kept
 from sanp.gating.count import ungated_cost
 from sanp.gating.network import GatedNetwork
 from sanp.methods.parts.pixel_gate import PixelGatedNetwork
-from sanp.spm.recording import record
+from sanp.spm.recording import decisions_of, record
 
 OWN = "engine, dense"
 GATES_OPEN = "engine, gates open"
@@ -175,8 +176,7 @@ def _kept(network: nn.Module, dense: nn.Module, x: Tensor) -> float:
         return ungated_cost(network, x[:1]).dense_flops / ungated_cost(dense, x[:1]).dense_flops
     with torch.no_grad(), record(network) as gates:
         network(x)
-    cost = network.cost.per_sample({name: gate.decision for name, gate in gates.items()})
-    return float(cost.mean()) / network.cost.dense_flops
+    return mean_kept(network.cost, decisions_of(gates))
 
 
 def _starts(images: int, batch: int) -> range:

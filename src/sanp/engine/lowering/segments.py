@@ -77,7 +77,7 @@ def _segments(trace: Trace, units: Sequence[Unit], reasons: Mapping[int, str]) -
         read = dict.fromkeys(value for unit in inside for value in unit.inputs if value not in made)
         wanted = {value for unit in units if unit.index not in members for value in unit.inputs} | set(trace.outputs)
         outputs = dict.fromkeys(value for unit in inside for value in unit.outputs if value in wanted)
-        why = () if native else tuple(reasons.get(unit.index, "a stretch without a convolution") for unit in inside)
+        why = () if native else tuple(reasons.get(unit.index, "a segment without a convolution") for unit in inside)
         segments.append(Segment(native, tuple(inside), tuple(read), tuple(outputs), why))
     _check_cut(trace, segments)
     return segments

@@ -11,7 +11,7 @@ from sanp.methods.cutting.cut import CUT_TOLERANCE, CutNetwork, cut
 from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.cutting.groups import ChannelGroups
 from sanp.spm.gated_conv import FollowingConv, GatedConv, MovedNorm
-from sanp.spm.recording import record
+from sanp.spm.recording import exact_decisions_of, record
 
 
 def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> CutNetwork | None:
@@ -31,7 +31,7 @@ def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> 
     channel_groups = find_groups(net, example)
     closed = {name: scale == 0 for name, scale in scales.items()}
     smaller = cut(plain, channel_groups, _removed(channel_groups, closed), example, method=gated.origin.method)
-    flops = float(gated.cost.per_sample({name: gate.decision.double() for name, gate in gates.items()}))
+    flops = float(gated.cost.per_sample(exact_decisions_of(gates)))
     if float(smaller.cost.per_sample({})) > flops:
         return None
     with evaluating(smaller), torch.no_grad():
