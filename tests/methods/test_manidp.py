@@ -12,12 +12,12 @@ from sanp.methods.manidp import (
     ManiDP,
     ManiDPConfig,
     ManifoldTerm,
-    PooledFeatures,
     easiness,
     loss_of_each,
     similarity_gap,
     threshold_at,
 )
+from sanp.methods.parts.pooled_features import PooledFeatures
 from sanp.spm.module import SPMConfig
 from sanp.spm.recording import record
 from sanp.training.term import Forward

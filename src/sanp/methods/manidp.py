@@ -14,14 +14,14 @@ The means over the last epoch are running means here, and the density is the one
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from sanp.core.bisection import find_level
 from sanp.core.checks import check_fields
@@ -34,6 +34,7 @@ from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.gating.thresholds import kept_on
 from sanp.methods.parts.gating_method import GatingMethod
+from sanp.methods.parts.pooled_features import PooledFeatures
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.spm.binarize import Drawn, SemanticHashing, hard_decision
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
@@ -104,36 +105,6 @@ class PlainThreshold(SemanticHashing):
         """The decisions of evaluation."""
         decision = self.decide(score)
         return Drawn(decision, decision, None)
-
-
-class PooledFeatures:
-    """Collects the features of every gated layer in a forward, averaged over positions, before they are gated."""
-
-    def __init__(self, gated: GatedNetwork) -> None:
-        self.layers = gated.layers
-        self.of: dict[str, list[Tensor]] = {}
-        """(N, C_out) of each call, by layer"""
-
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Inside, every forward adds its features; :meth:`taken` empties them."""
-        with ExitStack() as hooks:
-            for name, layer in self.layers.items():
-                last = layer.conv if layer.norm is None else layer.norm
-                hooks.callback(last.register_forward_hook(self._keep(name)).remove)
-            yield
-        self.of.clear()
-
-    def _keep(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        def keep(module: nn.Module, inputs: Any, output: Tensor) -> None:
-            self.of.setdefault(name, []).append(F.relu(output).flatten(2).mean(2) if output.dim() > 2 else output)
-
-        return keep
-
-    def taken(self) -> dict[str, list[Tensor]]:
-        """The features since the last time, which are forgotten."""
-        found, self.of = self.of, {}
-        return found
 
 
 class ManifoldTerm:

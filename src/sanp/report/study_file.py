@@ -24,8 +24,8 @@ STUDY_FORMAT = "1"
 
 def study_of(folder: Path) -> Study:
     """The study kept in a run folder if it is of this network, or else a new one, which is kept there."""
-    model = folder / "model.safetensors"
-    if not model.is_file():
+    model = folder / run_folder.MODEL
+    if not run_folder.is_finished(folder):
         raise SanpError(f"{folder} is not finished (no model.safetensors): go on with sanp train --resume {folder}")
     check_tensor_file(model)
     with model.open("rb") as file:
