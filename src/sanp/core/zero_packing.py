@@ -64,9 +64,12 @@ def checked_packings(given: Any) -> dict[str, Packing]:
 
 
 def _checked(name: str, given: Any) -> Packing:
-    sides = [given.get(side) for side in ("rows", "columns")] if isinstance(given, dict) else []
-    for side in sides or [given]:
-        if not isinstance(side, str) or not side or set(side) - {"0", "1"}:
-            raise SanpError(f"packed of {shown(name)} is {shown(side)}: wanted are rows and columns, each of 0 and 1")
-    rows, columns = (torch.tensor([bit == "1" for bit in side]) for side in sides)
-    return Packing(rows, columns)
+    if not isinstance(given, dict):
+        given = {}
+    return Packing(_bits(name, given.get("rows")), _bits(name, given.get("columns")))
+
+
+def _bits(name: str, side: Any) -> Tensor:
+    if not isinstance(side, str) or not side or set(side) - {"0", "1"}:
+        raise SanpError(f"packed of {shown(name)} is {shown(side)}: wanted are rows and columns, each of 0 and 1")
+    return torch.tensor([bit == "1" for bit in side])
