@@ -35,9 +35,12 @@ def timed(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def main(batch: int, rounds: int, threads: int, precision: str, write: bool) -> None:
-    keep_freed_memory()  # as a run does
-    torch.set_num_threads(threads)
+Pairs = dict[str, tuple[Callable[[], object], Callable[[], object]]]
+"""by name, two pieces of work whose times are compared"""
+
+
+def work_to_compare(batch: int, precision: str) -> tuple[str, Pairs]:
+    """The number format that is used, and the work that is compared."""
     torch.manual_seed(0)
     dense = sanp.backbones.build("m_cifarnet", num_classes=10)
     gated = sanp.gate(dense, torch.zeros(1, 3, 32, 32))
@@ -67,7 +70,7 @@ def main(batch: int, rounds: int, threads: int, precision: str, write: bool) -> 
             optimizer.step()
 
     loader = [(x, y)]
-    pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+    pairs: Pairs = {
         "training step": (dense_step, gated_step),
         "evaluation": (
             lambda: sanp.evaluate(dense, loader, precision=precision),
@@ -76,13 +79,20 @@ def main(batch: int, rounds: int, threads: int, precision: str, write: bool) -> 
     }
     if format.precision == "fp32":
         pairs["training step without and with Winograd"] = (lambda: dense_step(exact.autocast), dense_step)
+    return format.precision, pairs
+
+
+def main(batch: int, rounds: int, threads: int, precision: str, write: bool) -> None:
+    keep_freed_memory()  # as a run does
+    torch.set_num_threads(threads)
+    used, pairs = work_to_compare(batch, precision)
     for name, (before, after) in pairs.items():
         before(), after()
         times = [(timed(before), timed(after)) for _ in range(rounds)]
         plain, more = (statistics.median(column) for column in zip(*times, strict=True))
-        print(f"{name} ({format.precision}): {plain * 1e3:.0f} ms, {more * 1e3:.0f} ms, ratio {more / plain:.3f}")
+        print(f"{name} ({used}): {plain * 1e3:.0f} ms, {more * 1e3:.0f} ms, ratio {more / plain:.3f}")
         if write:
-            setting = {"batch": batch, "rounds": rounds, "threads": threads, "precision": format.precision}
+            setting = {"batch": batch, "rounds": rounds, "threads": threads, "precision": used}
             machine = {"capability": torch.backends.cpu.get_cpu_capability(), "machine": platform.machine()}
             append(RESULTS, {"name": name, "ratio": round(more / plain, 3), **setting, **machine})
 
