@@ -13,7 +13,7 @@ from sanp.experiments.results import append, read_results
 from tests.conftest import TwoConvs
 from tests.tools import tiny_run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 
 
 class Bright(nn.Module):
