@@ -1,13 +1,18 @@
 """The documents: every page can be reached, and every link, path, module and word that they name is there."""
 
+import inspect
 import re
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import pytest
 
+import sanp
+import sanp.testing
 from sanp.cli.recipe_options import all_settings
 from sanp.core.errors import SanpError
 from sanp.experiments.recipe import make_recipe
@@ -93,6 +98,27 @@ def test_every_module_that_a_document_names_is_there(document: Path) -> None:
         except (ImportError, AttributeError):
             missing.append(name)
     assert missing == []
+
+
+def public_functions() -> dict[str, Callable[..., Any]]:
+    """The functions that users call, and the methods of the classes that they get, by name."""
+    found: dict[str, Callable[..., Any]] = {}
+    for package in (sanp, sanp.data, sanp.engine, sanp.testing):
+        for name in package.__all__:
+            given = getattr(package, name)
+            own = vars(given).items() if inspect.isclass(given) else [("", given)]
+            functions = {part: each for part, each in own if inspect.isfunction(each) and not part.startswith("_")}
+            found |= {f"{package.__name__}.{name}.{part}".rstrip("."): each for part, each in functions.items()}
+    return found
+
+
+@pytest.mark.parametrize(("name", "function"), public_functions().items())
+def test_every_argument_of_a_public_function_is_explained(name: str, function: Callable[..., Any]) -> None:
+    said = inspect.getdoc(function) or ""
+    if "the arguments are those of" in said:
+        return
+    arguments = inspect.signature(function).parameters.keys() - {"self", "args", "kwargs"}
+    assert [each for each in arguments if not re.search(rf"\b{each}\b", said)] == []
 
 
 def glossary() -> list[tuple[str, str, list[str]]]:

@@ -22,9 +22,10 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
 
 
 def build(name: str, *, num_classes: int, image_size: int = 32) -> nn.Module:
-    """A fresh backbone by name, with Kaiming's initialisation as PyTorch gives it.
+    """A fresh backbone by its name in :data:`BACKBONES`, with Kaiming's initialisation as PyTorch gives it.
 
-    Residual networks and MobileNetV2 have the stem for ImageNet if ``image_size`` is above 64, else the one for CIFAR.
+    ``num_classes`` is the number of its outputs, ``image_size`` the side of the images that it is for. Residual
+    networks and MobileNetV2 have the stem for ImageNet if ``image_size`` is above 64, else the one for CIFAR.
     """
     check_kind("name", name, str, f"one of {', '.join(BACKBONES)}")
     check_kind("num_classes", num_classes, int, "a whole number")

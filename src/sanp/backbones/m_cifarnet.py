@@ -8,7 +8,10 @@ DROPOUT_AFTER = (3, 6)
 
 
 class MCifarNet(nn.Module):
-    """Convolution, batch norm and ReLU eight times; global average; one linear layer."""
+    """Convolution, batch norm and ReLU eight times; global average; one linear layer to ``num_classes``.
+
+    ``dropout`` is the rate of the two dropout layers.
+    """
 
     smallest_image = 32
 

@@ -36,7 +36,8 @@ class InvertedResidual(nn.Module):
 class MobileNetV2(nn.Module):
     """Stem, seven stages of inverted residuals, a 1x1 convolution, global average, dropout, one linear layer.
 
-    For small images the stem and the second stage keep the size.
+    The linear layer has ``num_classes`` outputs, ``dropout`` is the rate before it. With the ``stem`` for small images,
+    it and the second stage keep the size.
     """
 
     smallest_image = 32

@@ -42,7 +42,10 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """Stem, four stages of two basic blocks, global average, one linear layer."""
+    """Stem, four stages of two basic blocks, global average, one linear layer to ``num_classes``.
+
+    ``stem`` is for small or for large images, see :func:`stem_for`.
+    """
 
     smallest_image = 32
     stem_for = staticmethod(stem_for)

@@ -34,7 +34,10 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Stem, four stages of bottleneck blocks, global average, one linear layer."""
+    """Stem, four stages of bottleneck blocks, global average, one linear layer to ``num_classes``.
+
+    ``stem`` is for small or for large images, see :func:`stem_for`.
+    """
 
     smallest_image = 32
     stem_for = staticmethod(stem_for)

@@ -6,7 +6,7 @@ PLAN = (64, 64, "M", 128, 128, "M", 256, 256, 256, 256, "M", 512, 512, 512, 512,
 
 
 class VGG19(nn.Module):
-    """3x3 convolutions with batch norm and ReLU, four max-pools, global average, one linear layer."""
+    """3x3 convolutions with batch norm and ReLU, four max-pools, global average, a linear layer to ``num_classes``."""
 
     smallest_image = 32
 

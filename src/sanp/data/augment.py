@@ -39,7 +39,10 @@ class Augment:
             raise SanpError("flip_alternates is set without flip: set flip too, or neither")
 
     def standard(self, size: int) -> "Augment":
-        """The usual crop of a picture with an eighth of its side as black border, and a random flip if any is made."""
+        """The usual crop of a picture with an eighth of its side as black border, and a random flip if any is made.
+
+        ``size`` is the side of the images.
+        """
         return Augment(flip=self.flip, translate=size // 8, border="zero")
 
     def check_fits(self, height: int, width: int) -> None:
@@ -72,7 +75,8 @@ def draw_changes(
 ) -> Changes:
     """The changes of ``count`` images of ``size`` (height, width) in one epoch.
 
-    ``coins`` (N,), each 0 or 1, say whether the alternating flip mirrors an image in odd epochs or in even ones.
+    ``augment`` says which changes to make, ``generator`` draws them. ``coins`` (N,), each 0 or 1, say whether the
+    alternating flip mirrors an image in odd epochs or in even ones.
     """
     reach = augment.translate
     shift = torch.randint(-reach, reach + 1, (count, 2), generator=generator)  # (N, 2)

@@ -17,13 +17,14 @@ from sanp.data.whole_numbers import is_whole
 class Batches:
     """Normalised images, float32 (B, C, H, W), and their classes, int64 (B,); an iteration is an epoch.
 
-    The first iteration is epoch 0, the next one epoch 1, and so on, unless ``set_epoch`` says which. ``mean`` and
-    ``std`` normalise the images, a number for each channel, of pixels in [0, 1]; ``augment`` says how they are
-    changed at random. ``shuffle`` draws a new order for every epoch.
+    ``split`` has the images. The first iteration is epoch 0, the next one epoch 1, and so on, unless ``set_epoch`` says
+    which; order and changes follow from ``seed`` and the epoch. ``mean`` and ``std`` normalise the images, a number for
+    each channel, of pixels in [0, 1]; ``augment`` says how they are changed at random. ``shuffle`` draws a new order
+    for every epoch.
 
-    ``batch_size`` is that of all ``world`` processes together. Each process draws the same batch and gives its own
-    slice of it, so that a last batch of fewer than ``world`` images leaves some processes with no image. ``drop_last``
-    leaves out a last batch that is smaller than the others.
+    ``batch_size`` is that of all ``world`` processes together. Each process, the ``rank``-th from 0, draws the same
+    batch and gives its own slice of it, so that a last batch of fewer than ``world`` images leaves some processes with
+    no image. ``drop_last`` leaves out a last batch that is smaller than the others.
     """
 
     def __init__(

@@ -34,7 +34,9 @@ class Entry:
 
     name: str
     images: int
+    """In both splits together."""
     classes: int
+    """How many there are."""
     bytes: int
     """On disk where it is here, else what would be fetched."""
     path: Path | None
@@ -78,7 +80,7 @@ def load(
     resize: Resize = "crop",
     progress: FetchProgress | None = None,
 ) -> Dataset:
-    """The data set of this name, or of ``imagefolder:PATH``.
+    """The data set that ``spec`` names: one of :data:`DATASETS`, or ``imagefolder:PATH``.
 
     It is fetched first if it is not here. ``root`` is the data folder; without it, that is $SANP_DATA, or else the
     user's cache folder. ``size`` is the side of the square images, to which digits and images of a folder are scaled.
@@ -113,7 +115,7 @@ def get(spec: str, root: Path | None = None, progress: FetchProgress | None = No
 
 
 def describe(root: Path | None = None) -> list[Entry]:
-    """The data sets that have a name, and which of them are in the data folder."""
+    """The data sets that have a name, and which of them are in the data folder, ``root`` as in :func:`load`."""
     folder = data_folder(root)
     file = digits_file()
     digits = Entry(name="digits", images=1797, classes=10, bytes=file.stat().st_size if file else 0, path=file)

@@ -23,9 +23,11 @@ class Dataset:
     """
 
     name: str
+    """As it is loaded by: cifar10, imagefolder:PATH."""
     train: Examples
     test: Examples
     classes: tuple[str, ...]
+    """The names of the classes, in the order of the labels."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augment: Augment

@@ -12,7 +12,7 @@ from sanp.data.whole_numbers import is_whole
 
 
 def hold_out(dataset: Dataset, amount: float) -> Dataset:
-    """The data set with some training images held out; ``amount`` is their number, or below 1 their share."""
+    """The data set ``dataset`` with some training images held out; ``amount`` is their number, or below 1 a share."""
     rest, held_out = split_off(dataset.train, amount)
     return replace(dataset, train=rest, held_out=held_out)
 

@@ -28,7 +28,8 @@ TEST_SHARE = 0.2
 class FileSplit:
     """Images that stay on disk and are decoded by threads shortly before use (Pillow decodes without the GIL).
 
-    At most ``ahead`` batches are decoded and not yet used, so memory does not grow with the number of images.
+    ``files`` are their paths. ``workers`` threads decode; at most ``ahead`` batches are decoded and not yet used, so
+    memory does not grow with the number of images.
     """
 
     files: tuple[str, ...]
@@ -53,7 +54,7 @@ class FileSplit:
         return len(self.files)
 
     def read(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-        """For every tensor of positions, those images as uint8 (B, 3, H, W)."""
+        """For every tensor of positions in ``batches``, those images as uint8 (B, 3, H, W)."""
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="sanp-decode")
         waiting: deque[tuple[Tensor, list[Future[None]]]] = deque()
         try:

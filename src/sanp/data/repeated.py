@@ -29,7 +29,7 @@ class Repeated:
         return self.times * len(self.split)
 
     def read(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-        """For every tensor of positions, those images as uint8 (B, C, H, W)."""
+        """For every tensor of positions in ``batches``, those images as uint8 (B, C, H, W)."""
         return self.split.read(positions % len(self.split) for positions in batches)
 
     def take(self, positions: Tensor) -> Examples:

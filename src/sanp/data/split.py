@@ -28,7 +28,7 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-        """For every tensor of positions, those images as uint8 (B, C, H, W)."""
+        """For every tensor of positions in ``batches``, those images as uint8 (B, C, H, W)."""
         ...
 
     def take(self, positions: Tensor) -> "Examples":
@@ -63,7 +63,7 @@ class Split:
         return len(self.labels)
 
     def read(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-        """For every tensor of positions, those images as uint8 (B, C, H, W)."""
+        """For every tensor of positions in ``batches``, those images as uint8 (B, C, H, W)."""
         return (self.images.index_select(0, positions) for positions in batches)
 
     def take(self, positions: Tensor) -> "Split":

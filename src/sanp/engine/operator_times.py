@@ -27,6 +27,7 @@ class Profile:
     """The times of every native operator, in order of execution."""
 
     operators: tuple[OperatorTime, ...]
+    """of all native programs"""
     images: int
     """in the batch that was timed"""
 

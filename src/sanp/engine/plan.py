@@ -26,9 +26,11 @@ class Plan:
     """Every operator in order of execution, and the instruction set of the native part."""
 
     rows: tuple[PlanRow, ...]
+    """a row for each operator"""
     instruction_set: str
     """``avx512``, ``avx2``, ``plain``, or ``none`` if all runs in torch"""
     threads: int
+    """that a call uses"""
     native_share: float = 0.0
     """of the multiply-adds of convolutions and linear layers, with every channel computed"""
 

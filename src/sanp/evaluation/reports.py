@@ -34,6 +34,7 @@ class Report:
     """The results of an evaluation. FLOPs are multiply-adds of the convolutions for one image."""
 
     accuracy: float
+    """share of the images that are classified correctly"""
     flops: float
     """mean over the images"""
     paper_flops: float
@@ -45,12 +46,13 @@ class Report:
     per_sample: np.ndarray[Any, np.dtype[np.float64]]
     """FLOPs of each image, in the loader's order"""
     layers: tuple[LayerReport, ...]
+    """of every convolution, in order of execution"""
     confusion: np.ndarray[Any, np.dtype[np.int64]]
     """(classes, classes): the number of images by true class, then by predicted class"""
 
     @property
     def error(self) -> float:
-        """Share of the images that are classified wrongly."""
+        """Share of the images that are classified wrongly: 1 - accuracy."""
         return 1 - self.accuracy
 
     @property

@@ -86,7 +86,7 @@ class GatedNetwork(nn.Module):
         return self
 
     def freeze_norms(self, frozen: bool) -> None:
-        """Keeps the statistics of batch norms and of descriptors as they are while training goes on, or no longer."""
+        """Keeps the statistics of batch norms and of descriptors as they are while training goes on, if ``frozen``."""
         self._norms_frozen = frozen
         self.train(self.training)
 

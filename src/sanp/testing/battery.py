@@ -31,11 +31,13 @@ class NetworkReport:
 
     network: str
     convolutions: int
+    """of one forward; a convolution that runs twice counts twice"""
     gated: int
     """convolutions with an SPM"""
     following: int
     """depthwise convolutions that share the gates of their input"""
     dense_flops: int
+    """of one image with all channels computed"""
     gated_share: float
     """of the dense FLOPs: what the gated and following convolutions cost"""
     floor: float
@@ -69,7 +71,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
 def check_network(
     make_net: Callable[[], nn.Module], example_input: Any, *, checks: tuple[Callable[[Case], None], ...] = CHECKS
 ) -> NetworkReport:
-    """Gates a network and runs every check on it.
+    """Gates a network and runs ``checks`` on it, by default all.
 
     ``make_net`` builds the network, and ``example_input`` is what it takes, as for :func:`sanp.gate`. A check that
     fails raises a :class:`CheckError`, which says which check and why; one that does not apply is named in the report.

@@ -38,7 +38,7 @@ class History:
         self._right: list[float] = []
 
     def step(self, progress: Progress) -> None:
-        """Adds a step; the last one of an epoch adds the epoch."""
+        """Adds the step that ``progress`` tells of; the last one of an epoch adds the epoch."""
         self._losses.append(progress.loss)
         if progress.accuracy is not None:
             self._right.append(progress.accuracy)

@@ -32,6 +32,7 @@ def latency_table(
 
     ``images`` set the thresholds of each cost and are what is timed, one in each call; a few dozen will do. ``shares``
     are shares of the dense FLOPs; those that the network cannot reach are left out. The dense one has all gates open.
+    ``threads`` is how many threads a call uses.
     ``repeats`` is how many times every image, of at most ``MOST_TIMED``, is timed: a time is the mean over the images
     of the shortest time of each, since gates differ between images and only other work makes a call longer.
     """

@@ -35,7 +35,7 @@ class Method(Protocol):
         ...
 
     def check(self, net: nn.Module, task: Task) -> None:
-        """Raises an error if the method cannot meet ``task.budget`` on this network; called before training."""
+        """Raises an error if the method cannot meet ``task.budget`` on the network ``net``; called before training."""
         ...
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
