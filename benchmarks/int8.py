@@ -15,8 +15,9 @@ import engine
 import sanp
 from sanp.data import load
 from sanp.engine import compile
-from sanp.engine.bench.bench import bench
+from sanp.engine.bench.bench import bench, random_images
 from sanp.engine.bench.tables import int8_table
+from sanp.engine.quantise.int8 import FEWEST
 from sanp.engine.quantise.loss import loss_of
 from sanp.experiments.documents import fill
 from sanp.experiments.inputs import read_inputs
@@ -35,8 +36,10 @@ DECISIONS = 500
 
 def time_network(name: str, batch: int, arguments: argparse.Namespace) -> None:
     """One line of times, printed and appended."""
-    config = engine.config_of(arguments, batch, PRUNED, "int8")
+    config = engine.config_of(arguments, batch, arguments.pruned, "int8")
     net, images = engine.network(name)
+    if len(images) < FEWEST:
+        images = random_images(tuple(images.shape[1:]), FEWEST, seed=5)
     gated = engine.gated_form(name, net, images)
     measured = bench(engine.NAMES[name], net, gated, images, config, prune=engine.pruning(name))
     rival = next((row.ms for row in measured.rows if row.what == "OpenVINO int8"), float("nan"))
@@ -104,6 +107,7 @@ def write_tables() -> None:
 
 def main() -> None:
     parser = engine.options(__doc__)
+    parser.add_argument("--pruned", nargs="*", type=float, default=PRUNED, help="shares of the FLOPs")
     parser.add_argument("--accuracy", action="store_true", help="measure errors, no times")
     arguments = parser.parse_args()
     if arguments.accuracy:

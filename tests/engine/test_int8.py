@@ -1,6 +1,7 @@
 """int8 engines: what they give beside fp32, what stays in fp32, ranges that are kept, and wrong calibrations."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,11 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.core.errors import LossWarning, SanpError
-from sanp.core.int8_ranges import kept_ranges
+from sanp.core.int8_calibration import keep_calibration, kept_calibration, read_calibration
 from sanp.engine.bench.tables import int8_table
 from sanp.engine.library import Unavailable, native_library
 from sanp.engine.quantise.loss import loss_of
-from sanp.engine.quantise.ranges import BINS, Histogram, range_of
+from sanp.engine.quantise.ranges import BINS, Histogram, Steps, range_of
 from sanp.experiments.documents import filled
 from sanp.experiments.results import read_results
 from sanp.gating.network import GatedNetwork
@@ -79,7 +80,7 @@ class Chain(nn.Module):
         return self.third(F.relu6(self.second(x)))
 
 
-def simulated(net: Chain, x: Tensor, ranges: dict[str, float]) -> Tensor:
+def simulated(net: Chain, x: Tensor, tops: list[float]) -> Tensor:
     """The same in torch: whole numbers in double precision between two roundings to bytes."""
 
     def steps(value: Tensor, scale: float) -> Tensor:
@@ -89,7 +90,7 @@ def simulated(net: Chain, x: Tensor, ranges: dict[str, float]) -> Tensor:
         scale = weight.detach().abs().amax((1, 2, 3), keepdim=True).double() / 127
         return (weight.detach().double() / scale).round(), scale.flatten()[:, None, None]
 
-    first, second = (top / 255 for top in ranges.values())
+    first, second = (top / 255 for top in tops)
     bytes_in = F.max_pool2d(steps(F.relu(net.stem(x)).double(), first), 2)
     weight, scale = whole(net.second.weight)
     made = (
@@ -105,12 +106,14 @@ def test_the_engine_is_the_simulation_in_torch() -> None:
     torch.manual_seed(0)
     net = Chain().eval()
     fast = compiled(net)
-    ranges = kept_ranges(net)
-    assert ranges is not None
+    kept = kept_calibration(net)
+    assert kept is not None
+    assert [low for low, _ in kept.ranges.values()] == [0, 0]
+    tops = [top for _, top in kept.ranges.values()]
     x = images(16, seed=5)
     with torch.no_grad():
-        wanted, fp32 = simulated(net, x, ranges), net(x)
-    step = float(list(ranges.values())[1]) / 255 * float(net.third.weight.detach().abs().max())
+        wanted, fp32 = simulated(net, x, tops), net(x)
+    step = tops[1] / 255 * float(net.third.weight.detach().abs().max())
     difference = (fast(x) - wanted).abs()
     # The first layer is fp32 and may round otherwise, which moves a byte by one step once in thousands of times.
     assert float(difference.max()) < 2 * step
@@ -135,7 +138,8 @@ def test_ranges_are_kept_with_the_network_and_in_its_file(gated: GatedNetwork, t
     first = compiled(gated)
     sanp.save(gated, tmp_path / "n.safetensors")
     loaded = sanp.load(tmp_path / "n.safetensors", Residual()).eval()
-    assert kept_ranges(loaded) == kept_ranges(gated)
+    assert kept_calibration(loaded) == kept_calibration(gated)
+    assert kept_calibration(gated) is not None
     x = images(6, seed=4)
     again = compiled(loaded, calibration=None)
     assert torch.equal(again(x), first(x))
@@ -144,7 +148,9 @@ def test_ranges_are_kept_with_the_network_and_in_its_file(gated: GatedNetwork, t
 
 def test_ranges_of_another_network_are_refused(gated: GatedNetwork) -> None:
     compiled(gated)
-    gated.int8_ranges.popitem()  # type: ignore[union-attr, operator]
+    kept = kept_calibration(gated)
+    assert kept is not None
+    keep_calibration(gated, replace(kept, ranges=dict(list(kept.ranges.items())[1:])))
     with pytest.raises(SanpError, match="give calibration=images again"):
         compiled(gated, calibration=None)
 
@@ -207,10 +213,44 @@ def test_the_document_s_table_is_what_the_results_say() -> None:
 
 
 def test_the_range_cuts_off_what_is_rare_and_far_away() -> None:
-    histogram = Histogram(4.0)
+    histogram = Histogram(0.0, 4.0)
     histogram.add(torch.rand(1_000_000, generator=torch.Generator().manual_seed(0)))
     histogram.add(torch.tensor([4.0]))
-    assert 1.0 <= range_of(histogram) < 3
-    even = Histogram(1.0)
+    low, top = range_of(histogram)
+    assert low == 0 and 1.0 <= top < 3
+    even = Histogram(0.0, 1.0)
     even.add(torch.linspace(0.001, 1, 10 * BINS))
-    assert range_of(even) > 0.97
+    assert range_of(even)[1] > 0.97
+
+
+def test_a_range_on_both_sides_of_zero_has_ends_of_its_own() -> None:
+    """Of what is spread evenly from -1 to 3, and once is -4, the bytes are for -1 to 3, and zero is one of them."""
+    histogram = Histogram(-4.0, 3.0)
+    histogram.add(4 * torch.rand(1_000_000, generator=torch.Generator().manual_seed(0)) - 1)
+    histogram.add(torch.tensor([-4.0]))
+    low, top = range_of(histogram)
+    assert -1.5 < low < -0.9 and 2.9 < top <= 3
+    steps = Steps.of((low, top))
+    assert steps.zero == round(255 * -low / (top - low))
+    assert float(steps.scale[0]) == pytest.approx((top - low) / 255)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        3,
+        {"ranges": 3},
+        {"ranges": {"a": 1.0}},
+        {"ranges": {"a": [1.0, 2.0]}},
+        {"ranges": {"a": [-1.0, -2.0]}},
+        {"ranges": {"a": [-1.0, float("inf")]}},
+        {"ranges": {"a": [float("nan"), 1.0]}},
+        {"ranges": {"a": [True, 1.0]}},
+        {"errors": {"a": -1}},
+        {"fp32": "conv"},
+        {"more": 1},
+    ],
+)
+def test_a_damaged_calibration_is_refused(damaged: object) -> None:
+    with pytest.raises(SanpError, match="int8"):
+        read_calibration(damaged)

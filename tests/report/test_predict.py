@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sanp import checkpoint
 from sanp.cli import app as cli
 from sanp.core.errors import SanpError
 from sanp.experiments.inputs import INPUTS_FILE, read_inputs
@@ -89,3 +90,27 @@ def test_a_file_that_is_no_image_is_told(folder: Path, tmp_path: Path) -> None:
         predictor.predict(tmp_path / "note.png")
     with pytest.raises(SanpError, match="is not a file"):
         predictor.predict(tmp_path / "nowhere.png")
+
+
+def test_int8_is_calibrated_on_training_images_once_and_kept_in_the_file(
+    folder: Path, images: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = checkpoint.read_network_file(folder / "model.safetensors")[1]
+    fp32, first = Predictor(folder), Predictor(folder, precision="int8")
+    assert first.look.engine.plan.precision == "int8"
+    assert any(row.how.startswith("int8") for row in first.look.engine.plan)
+    for image in images:
+        one, other = fp32.predict(image), first.predict(image)
+        assert one.label == other.label
+        assert one.confidence == pytest.approx(other.confidence, abs=0.05)
+    monkeypatch.setattr("sanp.experiments.calibrated.load_data", None)
+    again = Predictor(folder, precision="int8")
+    assert again.predict(images[0]).confidence == first.predict(images[0]).confidence
+    header, after = checkpoint.read_network_file(folder / "model.safetensors")
+    assert header.int8 is not None
+    assert all(tensors[name].equal(after[name]) for name in tensors)
+
+
+def test_an_unknown_precision_is_told(folder: Path) -> None:
+    with pytest.raises(SanpError, match="unknown precision 'int4'"):
+        Predictor(folder, precision="int4")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sanp.core.errors import SanpError, shown
 from sanp.core.files import read_tensor_file
-from sanp.core.int8_ranges import checked_ranges
+from sanp.core.int8_calibration import Int8Calibration, read_calibration
 from sanp.core.zero_packing import Packing, checked_packings
 from sanp.gating.amount import Amount, parse_budget
 from sanp.gating.dial import read_dial
@@ -37,8 +37,8 @@ class Header:
     """how a gated network was gated, and its thresholds; None for other networks"""
     form: dict[str, Any] | None
     """the form of a network that is cut, sparse or gated by pixel; None for other networks"""
-    int8_ranges: dict[str, float] | None = None
-    """the ranges of a network that was calibrated for int8"""
+    int8: Int8Calibration | None = None
+    """what a network keeps that was calibrated for int8"""
     packed: Mapping[str, Packing] = field(default_factory=dict)
     """the tensors whose rows and columns of zeros were not written, by name"""
 
@@ -69,11 +69,11 @@ def read_network_file(path: str | os.PathLike[str]) -> tuple[Header, dict[str, T
     if not isinstance(network, str) or not isinstance(gates, dict | None) or not isinstance(form, dict | None):
         raise SanpError(f"{path}: the header's network, gates or form field is damaged")
     try:
-        ranges = checked_ranges(header.get("int8_ranges"))
+        calibration = read_calibration(header.get("int8"))
         packings = checked_packings(header.get("packed"))
     except SanpError as error:
         raise SanpError(f"{path}: the header is damaged: {error}") from error
-    return Header(network, gates, form, ranges, packings), tensors
+    return Header(network, gates, form, calibration, packings), tensors
 
 
 def gates_header(gated: GatedNetwork) -> dict[str, Any]:

@@ -26,9 +26,9 @@ from sanp.checkpoint.header import (
 )
 from sanp.core.checks import check_is_network, checked_path
 from sanp.core.errors import SanpError
-from sanp.core.files import write_atomically
+from sanp.core.files import read_tensor_file, write_atomically
 from sanp.core.forward_size import check_forward, check_numbers
-from sanp.core.int8_ranges import keep_ranges, kept_ranges
+from sanp.core.int8_calibration import Int8Calibration, keep_calibration, kept_calibration
 from sanp.core.modules import unwrapped
 from sanp.core.network_tensors import fill_network, tensors_of
 from sanp.gating.network import GatedNetwork
@@ -55,11 +55,20 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, dtype: torch.dtype
     tensors, packings = tensors_of(net, dtype, pack=gated is not None, left_out=_threshold_names(net))
     gates = None if gated is None else gates_header(gated)
     header = {"format": NETWORK_FORMAT, "network": type(net).__name__, "gates": gates, "form": form}
-    if (ranges := kept_ranges(network)) is not None:
-        header["int8_ranges"] = ranges
+    if (calibration := kept_calibration(network)) is not None:
+        header["int8"] = calibration.as_dict()
     if packings:
         header["packed"] = {name: packing.as_header() for name, packing in packings.items()}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, {NETWORK_KEY: json.dumps(header)}))
+
+
+def add_calibration(path: str | os.PathLike[str], found: Int8Calibration) -> None:
+    """Writes a network's calibration for int8 into its file; everything else in the file stays as it is."""
+    path = checked_path(path)
+    read_network_file(path)  # an error if it is none
+    metadata, tensors = read_tensor_file(path)
+    header = json.dumps({**json.loads(metadata[NETWORK_KEY]), "int8": found.as_dict()})
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, {**metadata, NETWORK_KEY: header}))
 
 
 def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None) -> nn.Module:
@@ -72,7 +81,7 @@ def load(path: str | os.PathLike[str], net: nn.Module, example_input: Any = None
     check_is_network(net)
     header, tensors = read_network_file(checked_path(path))
     network = _loaded(path, net, header, tensors, example_input)
-    keep_ranges(network, header.int8_ranges)
+    keep_calibration(network, header.int8)
     return network
 
 

@@ -19,6 +19,7 @@ from sanp.core.files import write_text
 from sanp.engine.bench.bench import Bench, BenchConfig, bench, random_images
 from sanp.engine.bench.tables import time_against_flops, write_figure
 from sanp.experiments.budgeted import at_budget, training_images
+from sanp.experiments.calibrated import calibrated
 from sanp.experiments.own_network import build_named
 from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
 from sanp.experiments.shipped import run_named
@@ -58,7 +59,7 @@ def bench_network(
     )
     run, say = run_named(Path(target)), partial(make_console(stderr=True).print, soft_wrap=True)
     if run.is_dir():
-        found = bench(run.resolve().name, *_of_run(run, budget), config, tell=say)
+        found = bench(run.resolve().name, *_of_run(run, budget, precision), config, tell=say)
     elif budget is not None:
         raise SanpError(f"--budget {budget} is for the folder of a run: {target} is none")
     else:
@@ -82,13 +83,13 @@ def _shares(text: str) -> tuple[float, ...]:
         raise SanpError(f"--pruned {text!r} cannot be read: give shares with commas, as 0.34,0.5,0.67") from error
 
 
-def _of_run(run: Path, budget: str | None) -> tuple[nn.Module, nn.Module, Tensor]:
+def _of_run(run: Path, budget: str | None, precision: str) -> tuple[nn.Module, nn.Module, Tensor]:
     """The network of a run before pruning, with random weights, and after it, at ``budget``; and test images."""
     recipe = read_run(run)
     dataset = load_data(recipe)
     images, _ = next(iter(evaluation_batches(dataset, THRESHOLD_IMAGES)))
     dense = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
-    network = at_budget(load_run(run, dataset), budget, training_images(dataset))
+    network = at_budget(calibrated(load_run(run, dataset), run, precision), budget, training_images(dataset))
     return dense.eval(), network.eval(), images
 
 

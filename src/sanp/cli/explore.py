@@ -14,6 +14,7 @@ from sanp.core.checks import require
 def explore(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 for any free one.")] = 8050,
+    precision: Annotated[str, typer.Option(help="What the engine computes in: fp32 or int8.")] = "fp32",
 ) -> None:
     """Open a local page to try images on a run's network, and to see where a smaller budget breaks the answer."""
     require("explore", "plotly", "dash")
@@ -21,7 +22,7 @@ def explore(
 
     console = make_console()
     console.print("measuring what each budget costs ...")
-    server, address = serve(run, port)
+    server, address = serve(run, port, precision)
     console.print(f"open {address} in a browser; end with Ctrl-C", soft_wrap=True)
     try:
         server.serve_forever()

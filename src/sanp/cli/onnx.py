@@ -1,7 +1,7 @@
 """`sanp export`: a run's network as an ONNX file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import typer
@@ -10,6 +10,7 @@ from sanp.cli.console import make_console, plain
 from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, read_input, with_network
 from sanp.core.errors import SanpError
 from sanp.experiments.budgeted import at_budget
+from sanp.experiments.calibrated import calibrated
 from sanp.experiments.inputs import read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.experiments.shipped import run_named
@@ -28,6 +29,7 @@ def export_run(
     budget: Annotated[
         str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
     ] = None,
+    precision: Annotated[str, typer.Option(help="What convolutions are computed in: fp32 or int8.")] = "fp32",
     masked: Annotated[
         bool, typer.Option("--masked", help="Compute pruned channels and zero them, for runtimes that cannot skip.")
     ] = False,
@@ -46,13 +48,14 @@ def export_run(
         inputs = read_inputs(run)
         shape = (1, len(inputs.mean), inputs.image_size, inputs.image_size)
         example = torch.randn(shape, generator=torch.Generator().manual_seed(0))  # as bright as a normalised image
-        network = at_budget(load_run(run, inputs), budget)
+        network = at_budget(calibrated(load_run(run, inputs), run, precision), budget)
     elif budget is not None:
         raise SanpError(f"--budget {budget} is for the folder of a run: {target} is none")
     else:
         example = read_input(input)
         network = build_target(target, weights, example)
-    written = export(network.eval(), file, example, dynamic=skipping if masked or skipping else "auto")
+    dynamic: Literal["auto"] | bool = skipping if masked or skipping else "auto"
+    written = export(network.eval(), file, example, dynamic=dynamic, precision=precision)
     form = "skips pruned channels" if written.skips else "computes every channel"
-    said = f"{plain(file)}: {file.stat().st_size / 1e6:.1f} MB, {form} ({plain(written.why)})"
+    said = f"{plain(file)}: {file.stat().st_size / 1e6:.1f} MB, {precision}, {form} ({plain(written.why)})"
     make_console().print(said, soft_wrap=True)

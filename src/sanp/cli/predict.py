@@ -21,12 +21,13 @@ def predict(
     budget: Annotated[
         str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
     ] = None,
+    precision: Annotated[str, typer.Option(help="What the engine computes in: fp32 or int8.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
     """Classify image files: label, confidence, FLOPs and time of each."""
     from sanp.report.predict import Predictor
 
-    predictor = Predictor(run_named(run), budget)
+    predictor = Predictor(run_named(run), budget, precision)
     found = [predictor.predict(image) for image in images]
     if as_json:
         sys.stdout.write(json.dumps([prediction.as_dict() for prediction in found]) + "\n")

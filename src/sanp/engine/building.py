@@ -1,7 +1,6 @@
 """Builds the engine of a traced network step by step, and compares the two before it gives the engine out."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from sanp.core.errors import SanpError
+from sanp.core.int8_calibration import Int8Calibration
 from sanp.core.modules import tensors_in
 from sanp.engine.agreement import NOTHING_TO_COMPARE, disagreement, varied_batch
 from sanp.engine.compiled import Engine
@@ -24,8 +24,7 @@ from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.plan import Plan, PlanRow
 from sanp.engine.plan_rows import native_row
 from sanp.engine.progress_bar import ProgressBar
-from sanp.engine.quantise.int8 import Quantisation, Ranges, range_for
-from sanp.engine.quantise.observing import value_names
+from sanp.engine.quantise.int8 import Quantisation, QuantisedStep, quantised_steps
 from sanp.engine.quantise.rewriting import Rewritten, rewritten
 from sanp.engine.steps import NativeGate, NativeStep, TorchStep, TorchUnit
 from sanp.engine.tune import choose_usual, tune_program
@@ -116,22 +115,21 @@ class EngineBuilder:
         """What makes an int8 engine beside the fp32 one; ``network`` is the one that the user gave."""
         stages = [(step, lowering) for step, (_, lowering) in zip(engine.steps, self.segments, strict=True)]
 
-        def assemble(ranges: Ranges) -> Engine:
-            return self._assemble(self.segments, ranges)
+        def assemble(kept: Int8Calibration) -> Engine:
+            return self._assemble(self.segments, kept)
 
         return Quantisation(network, self.reference, self.example, stages, self.trace.inputs, assemble)
 
-    def _assemble(self, segments: list[tuple[Segment, Lowering | None]], ranges: Ranges | None = None) -> Engine:
+    def _assemble(self, segments: list[tuple[Segment, Lowering | None]], kept: Int8Calibration | None = None) -> Engine:
         steps: list[NativeStep | TorchStep] = []
         rows: list[PlanRow] = []
         instruction_set = ""
         values = dict(zip(self.trace.inputs, tensors_in(self.traced), strict=True))
         names: list[str] = []
-        named = value_names([lowering for _, lowering in segments]) if ranges is not None else [{}] * len(segments)
-        for (segment, lowering), names_of in zip(segments, named, strict=True):
+        quantised = quantised_steps([lowering for _, lowering in segments], kept)
+        for (segment, lowering), on_bytes in zip(segments, quantised, strict=True):
             if lowering is not None:
-                tops = None if ranges is None else {v: range_for(ranges, name) for v, name in names_of.items()}
-                step = self._native(segment, lowering, values, names, tops)
+                step = self._native(segment, lowering, values, names, on_bytes)
                 instruction_set = step.program.instruction_set
                 steps.append(step)
                 rows += [row for row in step.rows if row.how not in ("input", "output")]
@@ -144,7 +142,7 @@ class EngineBuilder:
                 pairs = zip(segment.units, segment.reasons, strict=True)
                 rows += [PlanRow(unit.name, "torch", unit.nodes[0].op, why) for unit, why in pairs]
         engine = self._engine(tuple(steps), tuple(rows), instruction_set, self._native_share(segments))
-        if ranges is not None:
+        if kept is not None:
             engine.plan = replace(engine.plan, precision="int8")
         return engine
 
@@ -163,13 +161,13 @@ class EngineBuilder:
         lowering: Lowering,
         values: dict[Any, Tensor],
         names: list[str],
-        ranges: Mapping[int, float] | None,
+        quantised: QuantisedStep | None,
     ) -> NativeStep:
         """A segment's program; on bytes with the ranges of its values."""
         assert isinstance(lowering.writer, ProgramWriter)
         written = Rewritten(lowering.writer, tuple(lowering.origin), {})
-        if ranges is not None:
-            written = rewritten(lowering.writer, lowering.origin, ranges)
+        if quantised is not None:
+            written = rewritten(lowering.writer, lowering.origin, *quantised)
         program = written.writer.build()
         if self.winograd and not self.tuned:
             choose_usual(program, written.writer)

@@ -18,7 +18,7 @@ from sanp.engine.library import Unavailable, native_library
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.plan import Plan
 from sanp.engine.progress_bar import ProgressBar
-from sanp.engine.quantise.int8 import int8_engine, wanted_ranges
+from sanp.engine.quantise.int8 import int8_engine, wanted_calibration
 
 _MUCH = 0.05
 """the share of the FLOPs that may run in torch without a word"""
@@ -70,7 +70,7 @@ def compile(
         except Unavailable as reason:
             _warn_once(str(reason))
             if precision == "int8" and calibration is None:
-                wanted_ranges(network)
+                wanted_calibration(network)
             return builder.in_torch(f"no native library: {reason}")
         try:
             engine = builder.build()

@@ -16,7 +16,7 @@ from sanp.engine.names import ACTIVATIONS, ALGORITHMS, OperatorKind
 
 _ROOM = 512
 """bytes of an error message"""
-_INTERFACE = 12
+_INTERFACE = 13
 """counted up with every change of the C interface, here and in api.cpp"""
 
 

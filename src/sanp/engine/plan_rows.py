@@ -50,5 +50,5 @@ def _detail(operator: Operator, shapes: Sequence[Shape]) -> str:
         return sizes
     kernel = "x".join(map(str, operator.window.kernel))
     stride = f"/{operator.window.stride[0]}" if operator.window.stride != (1, 1) else ""
-    groups = f" in {operator.groups} groups" if isinstance(operator, Conv) and operator.groups > 1 else ""
+    groups = f" in {operator.groups} groups" if operator.groups > 1 else ""
     return f"{kernel}{stride} {sizes}{groups}"

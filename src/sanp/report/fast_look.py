@@ -6,7 +6,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from sanp.core.errors import SlowWarning
+from sanp.core.errors import LossWarning, SlowWarning
 from sanp.core.modules import evaluating
 from sanp.engine.compiling import compile
 from sanp.evaluation import Onlooker, Seen
@@ -18,15 +18,17 @@ TIMES = 5
 class FastLook:
     """As :class:`sanp.evaluation.Onlooker`, by a compiled copy of a network, and in torch where that cannot tell.
 
-    ``network`` may be pruned or not, and later changes of it do not count; ``example`` is an input for it.
+    ``network`` may be pruned or not, and later changes of it do not count; ``example`` is an input for it. For
+    ``precision="int8"`` it must have been calibrated.
     """
 
-    def __init__(self, network: nn.Module, example: Tensor) -> None:
+    def __init__(self, network: nn.Module, example: Tensor, precision: str = "fp32") -> None:
         self._slow = Onlooker(network, example)
         self.cost = self._slow.cost
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SlowWarning)  # what runs in torch here takes no longer than before
-            self.engine = compile(network.eval(), example)
+            warnings.simplefilter("ignore", LossWarning)  # told when the network was calibrated; one image says little
+            self.engine = compile(network.eval(), example, precision=precision)
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Seen:

@@ -13,6 +13,7 @@ from sanp.core.errors import SanpError
 from sanp.core.forward_size import check_forward
 from sanp.data.decode import decode
 from sanp.experiments.budgeted import at_budget
+from sanp.experiments.calibrated import calibrated
 from sanp.experiments.inputs import INPUTS_FILE, Inputs, read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.gating.network import GatedNetwork
@@ -49,11 +50,15 @@ def _pruned_on(network: nn.Module) -> tuple[int, ...] | None:
 
 
 class Predictor:
-    """The network of the run in a folder, ready for image files; ``budget`` is one of its range, if it has a dial."""
+    """The network of the run in a folder, ready for image files; ``budget`` is one of its range, if it has a dial.
 
-    def __init__(self, folder: Path, budget: str | None = None) -> None:
+    ``precision="int8"`` computes on bytes; a network that was never calibrated for that is calibrated on its training
+    images first.
+    """
+
+    def __init__(self, folder: Path, budget: str | None = None, precision: str = "fp32") -> None:
         self.inputs: Inputs = read_inputs(folder)
-        self.network: nn.Module = at_budget(load_run(folder, self.inputs), budget).eval()
+        self.network: nn.Module = at_budget(calibrated(load_run(folder, self.inputs), folder, precision), budget).eval()
         size, channels = self.inputs.image_size, len(self.inputs.mean)
         if (shape := _pruned_on(self.network)) is not None and shape[1:] != (channels, size, size):
             raise SanpError(
@@ -61,7 +66,7 @@ class Predictor:
                 f"{'x'.join(map(str, shape[1:]))}: remove that file, it is made again from the data"
             )
         check_forward(self.network, torch.empty(1, channels, size, size, device="meta"), folder / INPUTS_FILE)
-        self.look = FastLook(self.network, torch.zeros(1, channels, size, size))
+        self.look = FastLook(self.network, torch.zeros(1, channels, size, size), precision)
 
     def pixels(self, image: Path) -> npt.NDArray[np.uint8]:
         """An image file as the data set's images are: in colour, square and of their size (C, H, W)."""

@@ -167,3 +167,38 @@ def test_a_network_that_looks_at_numbers_is_refused(tmp_path: Path) -> None:
     for dynamic in (True, False):
         with pytest.raises(SanpError, match="another image may take another way"):
             sanp.export(Looks(), tmp_path / "m.onnx", torch.randn(1, 3, 8, 8), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("name", ["residual", "inverted", "shuffled", "dense"])
+def test_an_int8_file_gives_what_the_int8_engine_gives(name: str, dynamic: bool, tmp_path: Path) -> None:
+    import onnx
+
+    make, shape = EXAMPLES[name]
+    torch.manual_seed(0)
+    x = torch.randn(40, *shape)
+    gated = gated_network(trained_like(make(), shape), x, config=sanp.SPMConfig(centre=0.5))
+    path = sanp.export(gated, tmp_path / "m.onnx", x[:2], dynamic=dynamic, precision="int8", calibration=x)
+    fast = sanp.compile(gated, x[:2], tune=False, precision="int8")
+    body = next(node for node in onnx.load(path).graph.node if node.op_type == "Scan").attribute[0].g
+    assert sum(node.op_type == "ConvInteger" for node in body.node) >= 2
+    for batch in (1, 5):
+        given, wanted = torch.from_numpy(run(path, x[:batch])), fast(x[:batch])
+        with torch.no_grad():
+            fp32 = gated(x[:batch])
+        assert (given - wanted).square().mean() < 0.05 * (wanted - fp32).square().mean()
+
+
+def test_an_int8_file_wants_a_calibration_once(tmp_path: Path) -> None:
+    make, shape = EXAMPLES["residual"]
+    x = torch.randn(40, *shape)
+    net = trained_like(make(), shape)
+    with pytest.raises(SanpError, match="wants calibration=images"):
+        sanp.export(net, tmp_path / "m.onnx", x[:1], precision="int8")
+    first = sanp.export(net, tmp_path / "m.onnx", x[:1], precision="int8", calibration=x)
+    assert "ms an image that skips" in first.why
+    assert run(sanp.export(net, tmp_path / "n.onnx", x[:1], precision="int8"), x[:3]).shape == (3, 5)
+    with pytest.raises(SanpError, match='calibration was given for precision="fp32"'):
+        sanp.export(net, tmp_path / "m.onnx", x[:1], calibration=x)
+    with pytest.raises(SanpError, match="unknown precision"):
+        sanp.export(net, tmp_path / "m.onnx", x[:1], precision="int4")

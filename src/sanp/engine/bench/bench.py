@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import LossWarning, SanpError, unknown_name
+from sanp.core.int8_calibration import kept_calibration
 from sanp.engine.bench.runtimes import FP32, Call, dense_calls
 from sanp.engine.compiling import PRECISIONS, compile
 from sanp.engine.tuning_cache import processor
@@ -121,8 +122,9 @@ def bench(
 ) -> Bench:
     """Times a dense network in every runtime and its gated form in the engine, as it is and at the wanted costs.
 
-    ``images`` (at least one) set the thresholds of each cost and the ranges of int8. Calls take turns through several
-    batches of them, so that a time belongs to the mean cost and not to one image's. ``name`` is kept in the result.
+    ``images`` (at least one) set the thresholds of each cost, and the ranges of int8 where a network keeps none. Calls
+    take turns through several batches of them, so that a time belongs to the mean cost and not to one image's. ``name``
+    is kept in the result.
     ``prune`` brings copies of a gated network to each cost. ``tell`` is called with what is being done.
     """
     turns = [images[(torch.arange(config.batch) + first) % len(images)] for first in _starts(len(images), config.batch)]
@@ -185,7 +187,7 @@ def _starts(images: int, batch: int) -> range:
 
 
 def _engine(network: nn.Module, turns: list[Tensor], images: Tensor, config: BenchConfig) -> Call:
-    calibration = images if config.precision == "int8" else None
+    calibration = images if config.precision == "int8" and kept_calibration(network) is None else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LossWarning)  # networks are timed here, and are often not trained
         fast = compile(

@@ -1,6 +1,7 @@
 """The operators of a native program that read or write maps of bytes, as records; native/int8/read.hpp reads them.
 
-A byte is 0 to 255 and stands for itself times the scale of its map. A scale is an array of one number.
+A byte is 0 to 255 and stands for (byte - zero) times the scale of its map; zero, the byte that stands for zero, is 0
+where nothing of the map is negative. A scale is an array of one number.
 """
 
 from dataclasses import dataclass
@@ -13,31 +14,34 @@ from sanp.engine.names import OperatorKind
 
 @dataclass(frozen=True, kw_only=True)
 class Quantise:
-    """The nearest byte to x / scale, ties to the even one."""
+    """The nearest byte to x / scale + zero, ties to the even one."""
 
     kind: ClassVar = OperatorKind.QUANTISE
     x: int
     out: int
     scale: Floats
+    zero: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dequantise:
-    """Bytes times their scale."""
+    """What bytes stand for."""
 
     kind: ClassVar = OperatorKind.DEQUANTISE
     x: int
     out: int
     scale: Floats
+    zero: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByteConv:
-    """act(gate · (weight * x · multiplier + bias) + residual) of bytes x, with whole weights from -127 to 127.
+    """act(gate · (weight * (x - zero) · multiplier + bias) + residual) of bytes x, with whole weights from -127 to 127.
 
-    ``multiplier`` has for each output channel the scale of x times that of its weights. With ``to_bytes`` the result
-    is bytes with this scale, and the activation a ReLU or a clip from zero on; a residual may then be bytes too, whose
-    scale is ``residual_scale``.
+    With ``scale_after`` it is gate · act(weight * (x - zero) · multiplier + bias), and with ``follows`` a channel
+    without live inputs is zero. ``multiplier`` has for each output channel the scale of x times that of its weights.
+    With ``to_bytes`` the result is bytes with this scale and the zero point ``out_zero``; a residual may then be bytes
+    too, with ``residual_scale`` and ``residual_zero``.
     """
 
     kind: ClassVar = OperatorKind.BYTE_CONV
@@ -46,13 +50,19 @@ class ByteConv:
     to_bytes: bool
     out: int
     window: Window
+    groups: int
     gate: int
+    follows: bool
+    scale_after: bool
     act: Activation
+    zero: int
     scale: Floats
+    out_zero: int
     weight: Floats
     multiplier: Floats
     bias: Floats
     residual_scale: Floats
+    residual_zero: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +73,7 @@ class ByteMean:
     x: int
     out: int
     scale: Floats
+    zero: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,14 +12,18 @@ from sanp.engine.onnx.graph import OnnxGraph
 
 @dataclass(frozen=True)
 class Decision:
-    """Names of what a gate gave: the numbers of the n open channels (n,), and their saliencies (1, n, 1, 1) or None."""
+    """Names of what a gate gave: the numbers of the n open channels (n,), and their saliencies (1, n, 1, 1) or None.
 
-    index: str
+    Without a list ``mask`` (1, C, 1, 1) is 1 for the open channels and 0 for the others, and so is the scale for these.
+    """
+
+    index: str | None
     scale: str | None
+    mask: str | None = None
 
 
-def decide(graph: OnnxGraph, tensor: str, channels: str | None, g: GateWeights) -> Decision:
-    """What the gate ``g`` decides from a tensor (1, n, H, W) of live channels.
+def decide(graph: OnnxGraph, tensor: str, channels: str | None, g: GateWeights, *, listed: bool = True) -> Decision:
+    """What the gate ``g`` decides from a tensor (1, n, H, W) of live channels, with a list of the open ones or without.
 
     ``channels`` names the list of their numbers; None if all channels are there.
     """
@@ -40,14 +44,21 @@ def decide(graph: OnnxGraph, tensor: str, channels: str | None, g: GateWeights) 
     if g.group > 1:
         spread = graph.node("Expand", graph.reshape(opened, [1, -1, 1]), graph.ints([1, out // g.group, g.group]))
         opened = graph.reshape(spread, [1, out])
+    if not listed:
+        mask = graph.reshape(graph.node("Cast", opened, to=TensorProto.FLOAT), [1, -1, 1, 1])
+        if not g.scales:
+            return Decision(None, mask, mask)
+        factor = graph.reshape(_bounded(graph, saliency, g), [1, -1, 1, 1])
+        return Decision(None, graph.node("Mul", factor, mask), mask)
     index = graph.node("Squeeze", graph.node("NonZero", graph.reshape(opened, [out])), graph.ints([0]))
     scale = None
     if g.scales:
-        factor = graph.node("Gather", saliency, index, axis=1)
-        if math.isfinite(g.most):
-            factor = graph.node("Min", factor, graph.floats(np.float32(g.most)))
-        scale = graph.reshape(factor, [1, -1, 1, 1])
+        scale = graph.reshape(_bounded(graph, graph.node("Gather", saliency, index, axis=1), g), [1, -1, 1, 1])
     return Decision(index, scale)
+
+
+def _bounded(graph: OnnxGraph, saliency: str, g: GateWeights) -> str:
+    return graph.node("Min", saliency, graph.floats(np.float32(g.most))) if math.isfinite(g.most) else saliency
 
 
 def _positive(graph: OnnxGraph, score: str, count: int) -> str:

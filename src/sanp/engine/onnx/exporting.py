@@ -1,7 +1,8 @@
 """sanp.export: an ONNX file in which a runtime itself skips the pruned channels, checked before it is written."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -12,11 +13,14 @@ from torch.utils._pytree import tree_leaves
 
 from sanp.core.checks import check_is_network, checked_path, is_installed
 from sanp.core.copying import copy_of
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, unknown_name
 from sanp.core.files import write_atomically
 from sanp.core.modules import call_with, unwrapped
 from sanp.engine.agreement import agree, check_batches, near_ties
+from sanp.engine.compiled import Engine
+from sanp.engine.compiling import PRECISIONS
 from sanp.engine.onnx.exported import ExportedFile
+from sanp.engine.onnx.int8 import check_int8, int8_model, int8_reference
 from sanp.engine.onnx.masked import masked_model
 from sanp.engine.onnx.skipping import NotSkipping, skipping_model
 from sanp.tracing.tracer import trace_forward
@@ -26,7 +30,13 @@ _SECONDS = 0.5
 
 
 def export(
-    network: nn.Module, path: str | Path, example_input: Tensor, *, dynamic: bool | Literal["auto"] = "auto"
+    network: nn.Module,
+    path: str | Path,
+    example_input: Tensor,
+    *,
+    dynamic: bool | Literal["auto"] = "auto",
+    precision: str = "fp32",
+    calibration: Any = None,
 ) -> ExportedFile:
     """Writes a network as an ONNX file for any batch size, after ONNX Runtime has given the same outputs as it.
 
@@ -37,6 +47,9 @@ def export(
     channels are computed and multiplied by zero: for runtimes that refuse weights that are not constant. With
     ``"auto"`` both are timed in ONNX Runtime on the example's first image, one thread, and the faster one is written:
     in small networks gathering takes longer than it saves.
+
+    ``precision="int8"`` writes convolutions on bytes (ConvInteger), with the ranges of ``calibration`` or of an earlier
+    one that the network keeps, as :func:`sanp.compile` takes them; the file is compared with the int8 engine.
 
     The path that it gives knows which form was written (``skips``) and why (``why``); the file holds both in its
     metadata, as ``sanp.form`` and ``sanp.why``. Needs the extra ``onnx``.
@@ -57,11 +70,17 @@ def export(
         raise SanpError(f"{path} is a folder: give the name of a file in it, as {path / 'pruned.onnx'}")
     if not path.parent.is_dir():
         raise SanpError(f"{path} cannot be written: the folder {path.parent} does not exist; make it first")
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
+    if precision == "fp32" and calibration is not None:
+        raise SanpError('calibration was given for precision="fp32", which needs none: say precision="int8"')
+    x = example_input.detach().cpu().float().contiguous()
+    engine = int8_reference(network, x, calibration) if precision == "int8" else None
     network = copy_of(network).cpu().eval().requires_grad_(False)
     network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    x = example_input.detach().cpu().float().contiguous()
     _check_control_flow(network, x)
-    model, skips, why = _faster(network, x) if dynamic == "auto" else _wanted(network, x, bool(dynamic))
+    forms = _Forms(network, x, engine)
+    model, skips, why = forms.faster() if dynamic == "auto" else forms.wanted(bool(dynamic))
     for key, said in (("sanp.form", "skipping" if skips else "masked"), ("sanp.why", why)):
         model.metadata_props.add(key=key, value=said)
     write_atomically(path, lambda temporary: onnx.save(model, temporary))
@@ -77,28 +96,44 @@ def _check_control_flow(network: nn.Module, x: Tensor) -> None:
         )
 
 
-def _wanted(network: nn.Module, x: Tensor, skips: bool) -> tuple[Any, bool, str]:
-    """The model of one form, whether it skips, and why it was written."""
-    model = skipping_model(network, x) if skips else masked_model(network, x)
-    _check(model, network, x)
-    return model, skips, f"dynamic={skips} was given"
+@dataclass(frozen=True)
+class _Forms:
+    """The two forms of a network, each checked in ONNX Runtime; a model comes with whether it skips, and why."""
 
+    network: nn.Module
+    x: Tensor
+    engine: Engine | None
+    """its int8 engine, if the file is to be on bytes"""
 
-def _faster(network: nn.Module, x: Tensor) -> tuple[Any, bool, str]:
-    """The model of the form that is faster in ONNX Runtime, whether it skips, and why it was written."""
-    try:
-        skipping = skipping_model(network, x)
-        _check(skipping, network, x)
-    except SanpError as refused:
-        model, *_ = _wanted(network, x, False)
-        return model, False, str(refused) if isinstance(refused, NotSkipping) else f"no skipping file: {refused}"
-    try:
-        masked, *_ = _wanted(network, x, False)
-    except SanpError as refused:
-        return skipping, True, f"no masked file: {refused}"
-    skipped, dense = _seconds([skipping, masked], x[:1])
-    times = f"{1e3 * skipped:.2f} ms an image that skips, {1e3 * dense:.2f} ms one that computes every channel"
-    return (skipping, True, times) if skipped < dense else (masked, False, times)
+    def checked(self, skips: bool) -> Any:
+        """The model of one form."""
+        network, x, engine = self.network, self.x, self.engine
+        if engine is not None:
+            model = int8_model(network, x, skips=skips)
+            _check(model, x, lambda session: check_int8(session, engine, x))
+            return model
+        model = skipping_model(network, x) if skips else masked_model(network, x)
+        _check(model, x, lambda session: _check_fp32(session, network, x))
+        return model
+
+    def wanted(self, skips: bool) -> tuple[Any, bool, str]:
+        """The form that was asked for."""
+        return self.checked(skips), skips, f"dynamic={skips} was given"
+
+    def faster(self) -> tuple[Any, bool, str]:
+        """The form that is faster in ONNX Runtime."""
+        try:
+            skipping = self.checked(True)
+        except SanpError as refused:
+            why = str(refused) if isinstance(refused, NotSkipping) else f"no skipping file: {refused}"
+            return self.checked(False), False, why
+        try:
+            masked = self.checked(False)
+        except SanpError as refused:
+            return skipping, True, f"no masked file: {refused}"
+        skipped, dense = _seconds([skipping, masked], self.x[:1])
+        times = f"{1e3 * skipped:.2f} ms an image that skips, {1e3 * dense:.2f} ms one that computes every channel"
+        return (skipping, True, times) if skipped < dense else (masked, False, times)
 
 
 def _seconds(models: Sequence[Any], x: Tensor) -> list[float]:
@@ -123,21 +158,28 @@ def _session(model: Any, threads: int = 0) -> Any:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def _check(model: Any, network: nn.Module, x: Tensor) -> None:
-    """Raises if a model is not sound, or ONNX Runtime gives another result than the network on some batches."""
+def _check(model: Any, x: Tensor, compare: Callable[[Any], None]) -> None:
+    """Raises if a model is not sound, or does not run on some batches, or ``compare`` finds its session wrong."""
     import onnx
 
     onnx.checker.check_model(model)
     session = _session(model)
     for batch in check_batches(x):
-        with torch.no_grad(), near_ties(network) as ties:
-            expected = tree_leaves(call_with(network, batch))
         try:
-            given = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
+            session.run(None, {session.get_inputs()[0].name: batch.numpy()})
         except Exception as error:
             first = next(iter(str(error).splitlines()), "")[:200]
             raise SanpError(
                 f"ONNX Runtime does not run it on {len(batch)} images ({first}): nothing was written"
             ) from error
+    compare(session)
+
+
+def _check_fp32(session: Any, network: nn.Module, x: Tensor) -> None:
+    """Raises if ONNX Runtime gives another result than the network on some batches."""
+    for batch in check_batches(x):
+        with torch.no_grad(), near_ties(network) as ties:
+            expected = tree_leaves(call_with(network, batch))
+        given = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
         if not agree([torch.from_numpy(each) for each in given], expected, ties, len(batch)):
             raise SanpError("ONNX Runtime gives another result than the network: nothing was written")

@@ -90,6 +90,10 @@ class LiveValues:
             return left or right
         return cache(lambda: self.graph.node("Mul", left(), right()))
 
+    def met(self, mask: Mask | None, other: str) -> Mask:
+        """The channels of a mask, None for all, that are also in another one."""
+        return cache(lambda: other if mask is None else self.graph.node("Mul", mask(), other))
+
     def joined(self, values: list[int]) -> Mask | None:
         """The live channels of several values, one after the other; None: all of them."""
         masks = [(self.mask(value), self.shapes[value][0]) for value in values]

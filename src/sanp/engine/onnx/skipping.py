@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from sanp.core.errors import SanpError
-from sanp.engine.lowering.segments import cut_segments
+from sanp.engine.lowering.lowering import Lowering
+from sanp.engine.lowering.segments import Segment, cut_segments
 from sanp.engine.lowering.unsupported import Unsupported
+from sanp.tracing.graph import Trace
 from sanp.tracing.tracer import trace_forward
 
 if TYPE_CHECKING:
@@ -33,16 +35,22 @@ def skipping_model(network: nn.Module, x: Tensor) -> Any:
         segments = cut_segments(trace, OnnxWriter)
     except Unsupported as reason:
         raise NotSkipping(f"no skipping file can be written: {reason}; use dynamic=False") from reason
-    reasons = "; ".join(dict.fromkeys(why for segment, _ in segments for why in segment.reasons))
-    segment, lowering = segments[0]
-    if len(segments) != 1 or lowering is None or not set(trace.outputs) <= set(segment.outputs):
-        why = reasons or "an output that the network is given"
-        raise NotSkipping(f"no skipping file can be written: {why}; use dynamic=False")
+    segment, lowering = whole(trace, segments)
     writer = lowering.writer
     assert isinstance(writer, OnnxWriter)
     made = [segment.outputs.index(value) for value in trace.outputs]
     shapes = [list(trace.shapes[value.index][1:]) for value in trace.outputs]
-    return _image_by_image(writer, list(x.shape[1:]), [writer.outputs[place] for place in made], shapes)
+    return image_by_image(writer, list(x.shape[1:]), [writer.outputs[place] for place in made], shapes)
+
+
+def whole(trace: Trace, segments: Sequence[tuple[Segment, Lowering | None]]) -> tuple[Segment, Lowering]:
+    """The one segment of a network that the operators can express from end to end; otherwise :class:`NotSkipping`."""
+    segment, lowering = segments[0]
+    if len(segments) != 1 or lowering is None or not set(trace.outputs) <= set(segment.outputs):
+        reasons = "; ".join(dict.fromkeys(why for each, _ in segments for why in each.reasons))
+        why = reasons or "an output that the network is given"
+        raise NotSkipping(f"no skipping file can be written: {why}; use dynamic=False")
+    return segment, lowering
 
 
 def output_names(count: int) -> list[str]:
@@ -50,7 +58,7 @@ def output_names(count: int) -> list[str]:
     return [f"output_{place}" if place else "output" for place in range(count)]
 
 
-def _image_by_image(writer: "OnnxWriter", outside: list[int], made: Sequence[str], shapes: Sequence[list[int]]) -> Any:
+def image_by_image(writer: "OnnxWriter", outside: list[int], made: Sequence[str], shapes: Sequence[list[int]]) -> Any:
     """A batch of inputs (N, *outside) through the written graph, one image after the other.
 
     ``made`` are the names of the outputs inside the graph, and ``shapes`` what each is outside, without the batch.

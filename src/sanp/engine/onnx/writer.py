@@ -1,4 +1,5 @@
-"""Writes an ONNX graph for one image in which a pruned channel is never computed, for weights are gathered.
+"""Writes an ONNX graph for one image in which a pruned channel is never computed, for weights are gathered; or, if
+asked for, one that computes every channel and multiplies the pruned ones by zero.
 
 A value is a tensor (1, n, H, W) of its n live channels with the list of their numbers, or a tensor of all channels.
 Of all channels a mask may say which are live, for a depthwise convolution adds its bias to no others.
@@ -27,16 +28,20 @@ from sanp.engine.lowering.shapes import (
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.onnx.decision import Decision, decide
 from sanp.engine.onnx.graph import OnnxGraph
+from sanp.engine.onnx.kernels import Kernels
 from sanp.engine.onnx.live import Live, LiveValues, Mask
+from sanp.engine.quantise.ranges import Steps
 
 
 class OnnxWriter:
     """A :class:`Writer` that collects the nodes and constants of an ONNX graph."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, skips: bool = True) -> None:
         self.inputs: list[str] = []
         self.outputs: list[str] = []
+        self._skips = skips
         self._graph = OnnxGraph()
+        self._kernels = Kernels(self._graph)
         self._values = LiveValues(self._graph)
         self._gates: list[Decision] = []
 
@@ -80,16 +85,20 @@ class OnnxWriter:
         gate: int = -1,
         follows: bool = False,
         scale_after: bool = False,
+        steps: Steps | None = None,
     ) -> int:
-        """A convolution with gathered weights; with groups, whose number ONNX fixes, all channels are computed."""
+        """A convolution with gathered weights; with groups, whose number ONNX fixes, all channels are computed.
+
+        With ``steps`` it is one on bytes.
+        """
         shape = convolved(self.shapes[x], weight, bias, window, groups)
         source = self._values[x]
         decision = self._gates[gate] if gate >= 0 else None
         index = decision.index if decision else None
-        w, b = self._graph.floats(weight), self._graph.floats(bias)
+        kernel = self._kernels.of(weight, bias, groups, steps)
         mask: Mask | None = None
         if groups > 1:
-            y = self._convolve(self._values.dense(x), w, b, window, groups)
+            y = self._kernels.convolve(self._values.dense(x), kernel, window, groups)
             if scale_after:
                 y = self._graph.activated(y, None, act)
             if follows and source.index is not None:
@@ -101,15 +110,13 @@ class OnnxWriter:
                 y = self._graph.node("Mul", y, mask())
             y = y if index is None else self._graph.node("Gather", y, index, axis=1)
         else:
-            if index is not None:
-                w, b = self._graph.node("Gather", w, index, axis=0), self._graph.node("Gather", b, index, axis=0)
-            if source.index is not None:
-                w = self._graph.node("Gather", w, source.index, axis=1)
-            y = self._convolve(source.tensor, w, b, window, 1)
+            y = self._kernels.convolve(source.tensor, self._kernels.chosen(kernel, index, source.index), window, 1)
             if scale_after:
                 y = self._graph.activated(y, index, act)
         if decision and decision.scale:
             y = self._graph.node("Mul", y, decision.scale)
+        if decision and decision.mask:
+            mask = self._values.met(mask, decision.mask)
         made = self._values.keep(shape, Live(y, index, mask))
         if residual >= 0:
             made = self.add(made, residual)
@@ -118,7 +125,7 @@ class OnnxWriter:
     def gate(self, x: int, weights: GateWeights) -> int:
         """The saliency, the decision, and the list of open channels; gives the gate's number."""
         source = self._values[x]
-        self._gates.append(decide(self._graph, source.tensor, source.index, weights))
+        self._gates.append(decide(self._graph, source.tensor, source.index, weights, listed=self._skips))
         return len(self._gates) - 1
 
     def linear(self, x: int, weight: Floats, bias: Floats, act: Activation = IDENTITY) -> int:
@@ -245,7 +252,9 @@ class OnnxWriter:
         shape = flattened(self.shapes[x])
         return self._values.keep(shape, Live(self._graph.reshape(self._values.dense(x), [1, *shape])))
 
-    def _convolve(self, x: str, w: str, b: str, window: Window, groups: int) -> str:
-        pads = [*window.padding, *window.after]
-        options = {"strides": window.stride, "dilations": window.dilation, "pads": pads, "group": groups}
-        return self._graph.node("Conv", x, w, b, kernel_shape=window.kernel, **options)
+    def rounded(self, x: int, steps: Steps) -> int:
+        """The nearest numbers that bytes stand for."""
+        source = self._values[x]
+        return self._values.keep(
+            self.shapes[x], Live(self._kernels.rounded(source.tensor, steps), source.index, source.mask)
+        )

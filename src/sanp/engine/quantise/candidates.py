@@ -39,10 +39,12 @@ class Candidates:
     """value to the value whose scale it has: the largest number under a window has that of what it is taken from"""
     ranged: frozenset[int]
     """roots that need a range"""
+    signed: frozenset[int]
+    """those of them that may be negative"""
 
 
-def candidates(writer: ProgramWriter) -> Candidates:
-    """What of a program can be computed on bytes."""
+def candidates(writer: ProgramWriter, refused: Mapping[int, str] | None = None) -> Candidates:
+    """What of a program can be computed on bytes; ``refused`` has operators that shall not, with the reason."""
     makers = {made: operator for operator in writer.operators if (made := getattr(operator, "out", None)) is not None}
     positive: dict[int, bool] = {}
     roots: dict[int, int] = {}
@@ -51,7 +53,7 @@ def candidates(writer: ProgramWriter) -> Candidates:
     for number, operator in enumerate(writer.operators):
         out = getattr(operator, "out", None)
         if isinstance(operator, Conv):
-            why = _obstacle(writer, operator, makers, positive)
+            why = _obstacle(writer, operator, makers) or (refused or {}).get(number)
             if why is None:
                 found.add(number)
             else:
@@ -62,27 +64,15 @@ def candidates(writer: ProgramWriter) -> Candidates:
             roots[out] = roots[operator.x] if follows else out  # type: ignore[union-attr]
     read = (writer.operators[number] for number in found)
     ranged = frozenset(roots[operator.x] for operator in read if isinstance(operator, Conv))
-    return Candidates(frozenset(found), reasons, roots, ranged)
+    signed = frozenset(root for root in ranged if not positive[root])
+    return Candidates(frozenset(found), reasons, roots, ranged, signed)
 
 
-def clips_to_bytes(act: Activation) -> bool:
-    """Whether an activation cuts at zero, as bytes do, and does nothing else but cut."""
-    return act.kind == "relu" or (act.kind == "clip" and act.a == 0 and act.b > 0)
-
-
-def _obstacle(
-    writer: ProgramWriter, conv: Conv, makers: Mapping[int, Operator], positive: Mapping[int, bool]
-) -> str | None:
+def _obstacle(writer: ProgramWriter, conv: Conv, makers: Mapping[int, Operator]) -> str | None:
     """Why a convolution cannot be computed on bytes, or None."""
     if isinstance(makers[conv.x], Input):
         return "the first layer stays in fp32"
-    if conv.groups > 1:
-        return "a convolution with groups stays in fp32"
-    if conv.scale_after:
-        return "a channel that is scaled after its activation stays in fp32"
-    if not positive[conv.x]:
-        return "its input may be negative"
-    channels, taps = writer.shapes[conv.x][0], conv.window.kernel[0] * conv.window.kernel[1]
+    channels, taps = writer.shapes[conv.x][0] // conv.groups, conv.window.kernel[0] * conv.window.kernel[1]
     if (channels + _LINE - 1) // _LINE * _LINE * taps > MOST_WEIGHT_BYTES:
         return "an output channel has too many weights"
     return None
@@ -91,7 +81,7 @@ def _obstacle(
 def _never_negative(operator: Operator, positive: Mapping[int, bool]) -> bool:
     match operator:
         case Conv(act=act, scale_after=scaled):
-            return not scaled and _cuts(act)
+            return not scaled and _cuts(act)  # nothing says that what scales it is not negative
         case Activate(act=act, x=x):
             return _cuts(act) or (act.kind == "none" and positive[x])
         case Add(act=act, a=a, b=b):

@@ -41,13 +41,13 @@ def histograms(stages: Sequence[LoweredStep], inputs: Sequence[Value], given: Se
     """A histogram of each value that needs a range, by its name, over all samples of ``given``."""
     watched = [_Watched(step, lowering) for step, lowering in stages]
     names = value_names([lowering for _, lowering in stages])
-    tops: dict[str, float] = {}
+    found: dict[str, Histogram] = {}
 
-    def largest(name: str, values: Tensor) -> None:
-        tops[name] = max(tops.get(name, 0.0), float(values.max()))
+    def widen(name: str, values: Tensor) -> None:
+        ends = found.setdefault(name, Histogram(0.0, 0.0))
+        ends.low, ends.top = min(ends.low, float(values.min())), max(ends.top, float(values.max()))
 
-    _walk(watched, names, inputs, given, largest)
-    found = {name: Histogram(top) for name, top in tops.items()}
+    _walk(watched, names, inputs, given, widen)
     _walk(watched, names, inputs, given, lambda name, values: found[name].add(values))
     return found
 

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from sanp.core.int8_calibration import Range
 from sanp.engine.lowering.byte_operators import ByteConv, ByteMean, BytePool, Dequantise, Quantise
 from sanp.engine.lowering.operators import Adaptive, Concat, Conv, Gate, Operator, Pool
 from sanp.engine.lowering.program import ProgramWriter
-from sanp.engine.lowering.shapes import Floats, Shape
-from sanp.engine.quantise.candidates import Candidates, candidates, clips_to_bytes
+from sanp.engine.lowering.shapes import Shape
+from sanp.engine.quantise.candidates import Candidates, candidates
+from sanp.engine.quantise.ranges import Steps
 from sanp.engine.quantise.weights import whole_weights
-
-BYTES = 255
-"""the largest byte"""
 
 
 @dataclass(frozen=True)
@@ -28,38 +27,58 @@ class Rewritten:
     """for the convolutions that stay in fp32, why, by number of the operator"""
 
 
-def rewritten(writer: ProgramWriter, origin: Sequence[str], ranges: Mapping[int, float]) -> Rewritten:
+def rewritten(
+    writer: ProgramWriter,
+    origin: Sequence[str],
+    ranges: Mapping[int, Range],
+    refused: Mapping[int, str] | None = None,
+) -> Rewritten:
     """The program with its convolutions on bytes.
 
-    ``origin`` says of every operator where it came from, ``ranges`` of every root in :func:`candidates` what the
-    largest byte stands for.
+    ``origin`` says of every operator where it came from, ``ranges`` has the range of every root in :func:`candidates`,
+    ``refused`` the convolutions that stay in fp32 though they need not, with the reason.
     """
-    rewriting = _Rewriting(writer, candidates(writer), ranges)
+    rewriting = _Rewriting(writer, candidates(writer, refused), ranges)
     for number, (operator, name) in enumerate(zip(writer.operators, origin, strict=True)):
         rewriting.take(number, operator, name)
     return Rewritten(rewriting.writer, tuple(rewriting.origin), rewriting.reasons)
 
 
+def byte_conv(conv: Conv, read: Steps, **given: Any) -> ByteConv:
+    """A convolution on bytes with these steps; ``given`` are the fields that say what it reads and writes."""
+    weight, weight_scale = whole_weights(conv.weight)
+    return ByteConv(
+        window=conv.window, groups=conv.groups, gate=conv.gate, follows=conv.follows, scale_after=conv.scale_after,
+        act=conv.act, zero=read.zero, weight=weight, multiplier=weight_scale * read.scale, bias=conv.bias, **given,
+    )  # fmt: skip
+
+
+_PLAIN = Steps(np.ones(1, np.float32), 0)
+"""of what is not bytes"""
+
+
 class _Rewriting:
     """Takes the operators of a program one by one; a value becomes bytes or floats when something asks for it so."""
 
-    def __init__(self, old: ProgramWriter, found: Candidates, ranges: Mapping[int, float]) -> None:
+    def __init__(self, old: ProgramWriter, found: Candidates, ranges: Mapping[int, Range]) -> None:
         self.old, self.found = old, found
         self.writer = ProgramWriter()
         self.origin: list[str] = []
         self.reasons: dict[int, str] = {}
-        self._scales = {root: _one(max(top, 1e-30) / BYTES) for root, top in ranges.items()}
+        self._steps = {root: Steps.of(ends) for root, ends in ranges.items()}
         self._floats: dict[int, int] = {}
-        """values of the old program that exist as floats, by their number in the new one"""
+        """values of the old program that were made as floats, by their number in the new one"""
         self._bytes: dict[int, int] = {}
-        """the same for bytes"""
+        """the same for bytes, made so or from floats"""
+        self._back: dict[int, int] = {}
+        """the same for floats that were made from bytes"""
 
     def take(self, number: int, operator: Operator, name: str) -> None:
         """Writes one operator, and before it what turns its inputs into what it reads."""
         if number in self.found.convolutions:
             assert isinstance(operator, Conv)
             self._convolve(operator)
-        elif isinstance(operator, Gate) and self._only_bytes(operator.x):
+        elif isinstance(operator, Gate) and self._only_bytes(operator.x) and self._means_suffice(operator):
             self._append(replace(operator, x=self._mean(operator.x)))
         elif isinstance(operator, Pool) and operator.maximum and self._only_bytes(operator.x):
             x = self._bytes[operator.x]
@@ -79,25 +98,27 @@ class _Rewriting:
     def _only_bytes(self, value: int) -> bool:
         return value in self._bytes and value not in self._floats
 
-    def _scale(self, value: int) -> Floats:
-        return self._scales[self.found.roots[value]]
+    def _means_suffice(self, gate: Gate) -> bool:
+        """A mean of absolute values is that of the values where none is negative."""
+        return not gate.weights.absolute or self._steps_of(gate.x).zero == 0
+
+    def _steps_of(self, value: int) -> Steps:
+        return self._steps[self.found.roots[value]]
 
     def _convolve(self, conv: Conv) -> None:
         x = self.as_bytes(conv.x)
-        root = self.found.roots[conv.out]
-        to_bytes = root in self.found.ranged and clips_to_bytes(conv.act)
-        residual, residual_scale = conv.residual, _one(1)
+        to_bytes = self.found.roots[conv.out] in self.found.ranged
+        residual, added = conv.residual, _PLAIN
         if residual >= 0:
             in_bytes = to_bytes and self._only_bytes(residual)
-            residual_scale = self._scale(residual) if in_bytes else residual_scale
+            added = self._steps_of(residual) if in_bytes else added
             residual = self._bytes[residual] if in_bytes else self.as_floats(residual)
-        weight, weight_scale = whole_weights(conv.weight)
+        written = self._steps_of(conv.out) if to_bytes else _PLAIN
         made = self._made(
             conv.out,
-            lambda out: ByteConv(
-                x=x, residual=residual, to_bytes=to_bytes, out=out, window=conv.window, gate=conv.gate, act=conv.act,
-                scale=self._scale(conv.out) if to_bytes else _one(1), weight=weight,
-                multiplier=weight_scale * self._scale(conv.x), bias=conv.bias, residual_scale=residual_scale,
+            lambda out: byte_conv(
+                conv, self._steps_of(conv.x), x=x, residual=residual, to_bytes=to_bytes, out=out, scale=written.scale,
+                out_zero=written.zero, residual_scale=added.scale, residual_zero=added.zero,
             ),
         )  # fmt: skip
         (self._bytes if to_bytes else self._floats)[conv.out] = made
@@ -105,20 +126,24 @@ class _Rewriting:
     def as_bytes(self, value: int) -> int:
         """The value's number as bytes in the new program."""
         if value not in self._bytes:
-            x, scale = self._floats[value], self._scale(value)
-            self._bytes[value] = self._made(value, lambda out: Quantise(x=x, out=out, scale=scale))
+            x, steps = self._floats[value], self._steps_of(value)
+            made = self._made(value, lambda out: Quantise(x=x, out=out, scale=steps.scale, zero=steps.zero))
+            self._bytes[value] = made
         return self._bytes[value]
 
     def as_floats(self, value: int) -> int:
         """The value's number as floats in the new program."""
-        if value not in self._floats:
-            x, scale = self._bytes[value], self._scale(value)
-            self._floats[value] = self._made(value, lambda out: Dequantise(x=x, out=out, scale=scale))
-        return self._floats[value]
+        if value in self._floats:
+            return self._floats[value]
+        if value not in self._back:
+            x, steps = self._bytes[value], self._steps_of(value)
+            made = self._made(value, lambda out: Dequantise(x=x, out=out, scale=steps.scale, zero=steps.zero))
+            self._back[value] = made
+        return self._back[value]
 
     def _mean(self, value: int) -> int:
-        x, scale, shape = self._bytes[value], self._scale(value), (self.old.shapes[value][0], 1, 1)
-        return self._made(value, lambda out: ByteMean(x=x, out=out, scale=scale), shape)
+        x, steps, shape = self._bytes[value], self._steps_of(value), (self.old.shapes[value][0], 1, 1)
+        return self._made(value, lambda out: ByteMean(x=x, out=out, scale=steps.scale, zero=steps.zero), shape)
 
     def _copy(self, operator: Operator) -> None:
         """The operator as it was, on floats."""
@@ -145,7 +170,3 @@ class _Rewriting:
 
     def _append(self, operator: Operator) -> None:
         self.writer.operators.append(operator)
-
-
-def _one(number: float) -> Floats:
-    return np.array([number], np.float32)

@@ -14,6 +14,7 @@ from sanp.core.errors import SanpError
 from sanp.data.decode import decode
 from sanp.evaluation import Onlooker, Seen
 from sanp.experiments import run_folder
+from sanp.experiments.calibrated import calibrated
 from sanp.experiments.inputs import inputs_of, keep_inputs
 from sanp.gating.network import GatedNetwork
 from sanp.report.explorer.answers import Answer
@@ -30,13 +31,14 @@ class Explorer:
     """A run's network and its test images.
 
     It answers one request at a time, since a setting changes the network. ``settings`` go from the cheapest to the
-    dearest, and ``trained`` is the position of the one that training ended with.
+    dearest, and ``trained`` is the position of the one that training ended with. ``precision`` is what the engine that
+    answers computes in: fp32 or int8.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, precision: str = "fp32") -> None:
         dataset = run_folder.load_data(run_folder.read_run(folder))
-        self.folder, self.test, self.inputs = folder, dataset.test, inputs_of(dataset)
-        self.network = run_folder.load_run(folder, self.inputs).eval()
+        self.folder, self.test, self.inputs, self.precision = folder, dataset.test, inputs_of(dataset), precision
+        self.network = calibrated(run_folder.load_run(folder, self.inputs), folder, precision).eval()
         keep_inputs(folder, self.inputs)
         size = self.inputs.image_size
         self.look = Onlooker(self.network, torch.zeros(1, dataset.channels, size, size))
@@ -72,7 +74,7 @@ class Explorer:
         setting, x = self.settings[place], self.inputs.normalise(pixels[None].copy())
         with self._set(setting):
             if place not in self._compiled:
-                self._compiled[place] = FastLook(self.network, x)
+                self._compiled[place] = FastLook(self.network, x, self.precision)
             seen = self._compiled[place](x)
         kept = float(seen.flops[0]) / self.dense_flops
         return Answer(setting, seen.probabilities[0].numpy(), kept), seen

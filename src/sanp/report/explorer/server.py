@@ -13,10 +13,10 @@ from sanp.report.explorer.explorer import Explorer
 HOST = "127.0.0.1"
 
 
-def serve(folder: Path, port: int) -> tuple[BaseWSGIServer, str]:
+def serve(folder: Path, port: int, precision: str = "fp32") -> tuple[BaseWSGIServer, str]:
     """A server for the run in ``folder``, and its address; ``serve_forever`` starts it. Port 0 takes a free one."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for every request tells a reader nothing
-    app = make_explorer_app(Explorer(folder))
+    app = make_explorer_app(Explorer(folder, precision))
     try:
         server = make_server(HOST, port, app.server, threaded=True)
     except (OSError, SystemExit) as error:  # werkzeug exits where a port is taken

@@ -1,8 +1,10 @@
 // What the int8 kernels of all instruction sets share: maps of bytes, and the parameters of a convolution of them.
 //
 // A map of bytes is a Map whose planes hold four live channels each: byte b of the 32-bit number at pixel i of plane q is
-// channel index[4 q + b] there. A byte is 0 to 255 and stands for itself times the map's scale. What lies behind the
-// last live channel may be anything: its weights are zero.
+// channel index[4 q + b] there. A byte is 0 to 255 and stands for (byte - zero) times the map's scale, where the map's
+// zero point `zero` is 0 if nothing of it is negative. What lies behind the last live channel may be anything: its
+// weights are zero. Around the map lie bytes `zero`, so that what they add to a sum of w (byte - zero) is nothing: the
+// sum over a whole window is that of w byte, less `zero` times the weights of the live inputs.
 #pragma once
 #include <cstdint>
 
@@ -18,17 +20,43 @@ static inline int quads(int channels) { return (channels + kQuad - 1) / kQuad; }
 
 struct ByteConv {
   Window window;
-  int in_channels, out_channels;
-  const int8_t* weight;     // [out][taps][step], zeros behind the last channel
+  int in_channels, out_channels, groups;
+  const int8_t* weight;     // [out][taps][step]: of the channels of its group, with zeros behind the last
   long step;                // bytes from one tap to the next
+  const int8_t* depth;      // [out][rows][columns, in fours]: of a depthwise convolution that depthwise.hpp computes, or null
   const float* multiplier;  // [out]: the scale of the input times that of the channel's weights
   const float* bias;        // [out]
-  Activation act;           // none, relu, or clip from 0 on where bytes are written
-  bool to_bytes;            // the result is a map of bytes; else of floats, and the residual too
-  float per_scale;          // one over the scale of the result's bytes
-  float residual_scale;     // of the residual's bytes, 0 for a residual of floats
-  float highest;            // byte that is written: 255, or less under a clip
+  Activation act;
+  bool scale_after;      // what a channel is multiplied by comes after the activation
+  bool to_bytes;         // the result is a map of bytes; else of floats, and the residual too
+  int zero;              // the zero point of the input
+  float per_scale;       // one over the scale of the result's bytes
+  float out_zero;        // their zero point
+  float residual_scale;  // of the residual's bytes, 0 for a residual of floats
+  float residual_zero;   // their zero point
+  float lowest, highest;  // bytes that are written
+  bool steps;  // bytes are written, and the activation only cuts, which `lowest` and `highest` do: all is in steps of bytes
   long row() const { return step * window.taps(); }
+  int group_inputs() const { return in_channels / groups; }
+  int group_of(int out) const { return out / (out_channels / groups); }
+};
+
+constexpr int kDepthColumns = 4;  // weights of a row of a depthwise window that lie side by side
+static inline int depth_fours(const Window& w) { return (w.kernel_x + kDepthColumns - 1) / kDepthColumns; }
+// Bytes of one channel's weights there.
+static inline long depth_row(const Window& w) { return (long)w.kernel_y * depth_fours(w) * kDepthColumns; }
+// Whether depthwise.hpp can compute it.
+static inline bool is_byte_depthwise(const ByteConv& c) {
+  const Window& w = c.window;
+  return c.groups > 1 && c.groups == c.in_channels && c.groups == c.out_channels && w.kernel_y == w.kernel_x &&
+         (w.kernel_x == 3 || w.kernel_x == 5 || w.kernel_x == 7) && w.stride_y == w.stride_x && w.stride_x <= 2 &&
+         w.dilation_y == 1 && w.dilation_x == 1;
+}
+
+// How the bytes of a map are made from floats, and floats from them.
+struct ByteScale {
+  float scale;
+  int zero;
 };
 
 // Which output channels a convolution computes for one sample, and where they go. Places are numbers in the lists of
@@ -49,12 +77,13 @@ struct ByteKernels {
   const char* name;
   long (*conv_scratch)(const ByteConv&);
   void (*conv)(const ByteConv&, const Map* const* in, const ByteOutputs*, int samples, Scratch, Share);
-  // Writes a channel of the residual to a place of the result, as a convolution that gives zeros would.
-  void (*pass)(const ByteConv&, const Map& residual, int from, const Map& out, int to);
+  // Writes a channel to place `to` of the result as a convolution that gives zeros would; `from` is its place in the
+  // residual, -1 for none.
+  void (*pass)(const ByteConv&, int channel, const Map* residual, int from, const Map& out, int to);
   // The functions on planes do the n-th plane of bytes, and the four channels in it.
-  void (*quantise)(const Map& in, float per_scale, const Map& out, int n);
-  void (*dequantise)(const Map& in, float scale, const Map& out, int n);
-  void (*mean)(const Map& in, float scale, const Map& out, int n);
+  void (*quantise)(const Map& in, ByteScale, const Map& out, int n);
+  void (*dequantise)(const Map& in, ByteScale, const Map& out, int n);
+  void (*mean)(const Map& in, ByteScale, const Map& out, int n);
   long (*pool_scratch)(const Window&);
   void (*pool)(const Window&, const Map& in, const Map& out, int n, float* room);  // the largest byte of each window
 };

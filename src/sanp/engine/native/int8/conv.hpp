@@ -1,6 +1,6 @@
 // Direct convolution of bytes: lanes are pixels, and a broadcast of four weights meets four live channels at a time.
 #pragma once
-#include "gather.hpp"
+#include "depthwise.hpp"
 
 namespace SANP_NAMESPACE {
 
@@ -12,6 +12,7 @@ constexpr int kByteVectors = 2;
 constexpr int kByteChannels[kByteVectors + 1] = {0, 8, 4};
 #endif
 constexpr int kMostByteChannels = kByteChannels[1];
+constexpr int kByteStarts = (kMostByteChannels + 15) / 16 * 16;
 constexpr long kByteBand = 64 * 1024;  // floats of the copies of a band: half of a 512 KiB second-level cache
 constexpr int kFewBytePixels = 4 * L;   // a band is not cut smaller than this
 // Rows of gathered weights are a constant apart, so that one register finds them all, and by an odd number of lines.
@@ -26,12 +27,17 @@ struct ByteBlock {
   int taps;
   const char* weight;  // [channel][tap][quad][4], rows kGathered apart
   long tap_bytes;
-  int* sums;  // [channel][vector][lane]
+  const int* start;  // [channel]: what the sums begin with
+  int* sums;         // [channel][vector][lane]
 };
 
 template <int T, int P>
 static void run_bytes(const ByteBlock& b) {
-  vi sum[T][P] = {};
+  vi sum[T][P];
+#pragma GCC unroll 32
+  for (int t = 0; t < T; t++)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) sum[t][p] = splat_bits(b.start[t]);
   const char* weights = b.weight;
   for (int k = 0; k < b.taps; k++, weights += b.tap_bytes) {
     const float* pixels = b.in + b.tap[k];
@@ -72,17 +78,18 @@ struct ByteTable {
 };
 static constexpr ByteTable kByteBlocks{};
 
-// How many vectors a block should have: t q products or t + q loads, whichever take longer.
-static inline int choose_byte_vectors(int vectors, int channels) {
+// How many vectors a block should have: of each of `depth` steps t q products or t + q loads, whichever take longer; and
+// then some instructions for each vector of sums, and some for each plane of bytes that it is a part of.
+static inline int choose_byte_vectors(int vectors, int channels, int depth) {
   int best = 1;
   double best_cost = 1e30;
   for (int p = 1; p <= kByteVectors; p++) {
     const int blocks = (channels + kByteChannels[p] - 1) / kByteChannels[p];
-    const double t = (double)channels / blocks;
+    const double t = (double)channels / blocks, planes = (t + kQuad - 1) / kQuad + (kByteChannels[p] % kQuad ? 1 : 0);
     double cost = 0;
     for (int v = 0; v < vectors; v += p) {
       const int q = at_most(p, vectors - v);
-      cost += t * q > t + q ? t * q : t + q;
+      cost += (t * q > t + q ? t * q : t + q) * depth + q * (6 * t + 8 * planes);
     }
     cost *= blocks;
     if (cost < best_cost * .999) best_cost = cost, best = p;
@@ -90,132 +97,48 @@ static inline int choose_byte_vectors(int vectors, int channels) {
   return best;
 }
 
-// What becomes of the sums of one output channel: v = sum * factor + shift, in steps of the result's bytes if it has.
-struct ByteFinish {
-  float factor, shift;
-};
-
-static inline ByteFinish finish_of(const ByteConv& c, int channel, float scale) {
-  const float unit = c.to_bytes ? scale * c.per_scale : scale;
-  return {c.multiplier[channel] * unit, c.bias[channel] * unit};
-}
-
-static inline vf finished(const ByteFinish& f, const int* sums) {
-  const vi sum = *reinterpret_cast<const vi_unaligned*>(sums);
-  return __builtin_convertvector(sum, vf) * f.factor + f.shift;
-}
-
-// Byte `place` % 4 of every pixel, as floats.
-static inline vf byte_of(vi quad, int place) { return __builtin_convertvector(quad >> 8 * (place % kQuad) & 255, vf); }
-
-// What a channel of the residual adds at `count` pixels from `first` on, in steps of the result's bytes.
-static inline vf residual_steps(const ByteConv& c, const Map& residual, int from, long first, int count) {
-  if (c.residual_scale == 0) return as_floats(load_some(residual.data + from * residual.stride + first, count)) * c.per_scale;
-  const float* plane = residual.data + from / kQuad * residual.stride + first;
-  return byte_of(load_some(plane, count), from) * (c.residual_scale * c.per_scale);
-}
-
-// Puts the bytes of one channel at its place in a plane, and leaves the others.
-static inline void put_byte(float* to, vi byte, int place, int count) {
-  const int shift = 8 * (place % kQuad);
-  store_bytes(to, (load_some(to, count) & (int)~(255u << shift)) | byte << shift, count);
-}
-
-static void pass(const ByteConv& c, const Map& residual, int from, const Map& out, int to) {
-  float* plane = out.data + to / kQuad * out.stride;
-  for (int i = 0; i < out.pixels(); i += L) {
-    const int count = at_most(L, out.pixels() - i);
-    put_byte(plane + i, to_byte(residual_steps(c, residual, from, i, count), c.highest), to, count);
-  }
-}
-
-// A block's sums, and the pixels [first, first + pixels) of the map that they are for.
-struct ByteSums {
-  const int* sums;
-  int vectors, first, pixels;
-};
-
-// Writes output channels [j, j + T) as bytes. Planes whose four channels are not all written keep the others.
-static void finish_bytes(const ByteConv& c, const ByteOutputs& out, int j, int T, const ByteSums& s) {
-  for (int t = 0, end; t < T; t = end) {
-    const int quad = out.place[j + t] / kQuad;
-    for (end = t; end < T && out.place[j + end] / kQuad == quad;) end++;
-    ByteFinish finish[kQuad];
-    unsigned written = 0;
-    for (int i = t; i < end; i++) {
-      finish[i - t] = finish_of(c, out.channel[j + i], out.scale[j + i]);
-      written |= 255u << 8 * (out.place[j + i] % kQuad);
-    }
-    float* to = out.out->data + quad * out.out->stride + s.first;
-    for (int p = 0; p * L < s.pixels; p++) {
-      const int count = at_most(L, s.pixels - p * L);
-      vi bytes = written == ~0u ? vi{} : load_some(to + p * L, count) & (int)~written;
-      for (int i = t; i < end; i++) {
-        vf v = finished(finish[i - t], s.sums + (i * s.vectors + p) * L);
-        const int from = out.residual_place[j + i];
-        if (from >= 0) {
-          v += residual_steps(c, *out.residual, from, s.first + p * L, count);
-        }
-        bytes |= to_byte(v, c.highest) << 8 * (out.place[j + i] % kQuad);
-      }
-      store_bytes(to + p * L, bytes, count);
-    }
-  }
-}
-
-// Writes output channels [j, j + T) as floats.
-static void finish_floats(const ByteConv& c, const ByteOutputs& out, int j, int T, const ByteSums& s) {
-  for (int t = 0; t < T; t++) {
-    const ByteFinish finish = finish_of(c, out.channel[j + t], out.scale[j + t]);
-    const int from = out.residual_place[j + t];
-    const float* more = from < 0 ? nullptr : out.residual->data + from * out.residual->stride + s.first;
-    float* to = out.out->data + out.place[j + t] * out.out->stride + s.first;
-    for (int p = 0; p * L < s.pixels; p++) {
-      const int count = at_most(L, s.pixels - p * L);
-      vf v = finished(finish, s.sums + (t * s.vectors + p) * L);
-      if (more) v += count == L ? load(more + p * L) : load_first(more + p * L, count);
-      v = apply(c.act, out.channel[j + t], v);
-      if (count == L)
-        store(to + p * L, v);
-      else
-        store_first(to + p * L, v, count);
-    }
-  }
-}
-
 // A 1x1 convolution needs no copies of its input.
 static inline bool bytes_in_place(const Window& w) {
   return w.taps() == 1 && w.stride_y == 1 && w.stride_x == 1 && w.pad_y == 0 && w.pad_x == 0;
 }
 
-// How many output rows are computed together; where possible, as many as fill whole vectors.
+// How many output rows are computed together; where possible, as many as fill whole vectors. What they read should stay
+// in the second-level cache from one block of channels to the next.
 static inline int byte_rows(const Window& w, int planes, int share) {
   int rows = (w.out_height + share - 1) / share;
-  if (!bytes_in_place(w))
-    while (rows > 1 && rows * w.out_width > kFewBytePixels && plan_copies(w, 0, rows).channel * planes > kByteBand)
-      rows = (rows + 1) / 2;
+  const auto floats = [&] { return bytes_in_place(w) ? (long)rows * w.out_width : plan_copies(w, 0, rows).channel; };
+  while (rows > 1 && rows * w.out_width > kFewBytePixels && floats() * planes > kByteBand) rows = (rows + 1) / 2;
   if (rows >= w.out_height) return w.out_height;
   int whole = 1;
   while (whole * w.out_width % L != 0) whole *= 2;
   return rows > whole ? rows / whole * whole : rows;
 }
 
-// A thread's scratch: marks of live channels, sums, gathered weights, copies of a band.
+// A thread's scratch: marks of live channels, sums and what they begin with, gathered weights, copies of a band.
 struct ByteRoom {
   long words;  // 64-bit
   long floats_before_copies() const {
-    return (2 * words + 15) / 16 * 16 + kMostByteChannels * kByteVectors * L + kMostByteChannels * kGathered / 4;
+    return (2 * words + 15) / 16 * 16 + kMostByteChannels * kByteVectors * L + kByteStarts +
+           kMostByteChannels * kGathered / 4;
   }
   explicit ByteRoom(const ByteConv& c) : words(c.step / 64) {}
 };
 
 static long byte_conv_scratch(const ByteConv& c) {
+  if (c.depth) return depth_scratch(c);
   const long before = ByteRoom(c).floats_before_copies() + 2 * L;
   if (bytes_in_place(c.window)) return before;
   const int fewest = at_least(1, at_most(c.window.out_height, kFewBytePixels / c.window.out_width));
   const long smallest = plan_copies(c.window, 0, fewest).channel * quads(c.in_channels);
   return before + (smallest > kByteBand ? smallest : kByteBand);
 }
+
+// The live inputs of one group: places [from, to) in the list, which lie in the planes from `plane` on.
+struct GroupInputs {
+  int from, to, first_channel;
+  int plane() const { return from / kQuad; }
+  int planes() const { return from == to ? 0 : quads(to) - plane(); }
+};
 
 // The part of a convolution that one thread does on one sample.
 struct ByteWork {
@@ -225,6 +148,7 @@ struct ByteWork {
   uint64_t* live;
   long words;
   int* sums;
+  int* start;
   char* gathered;
   float* copies;
 
@@ -232,10 +156,9 @@ struct ByteWork {
   void band(int y, int rows, int from, int to) const {
     const Window& w = c.window;
     ByteBlock b{};
-    b.quads = quads(in.live);
     b.taps = w.taps();
-    b.tap_bytes = (long)b.quads * kQuad;
     b.weight = gathered;
+    b.start = start;
     b.sums = sums;
     long tap[kMostTaps];
     tap[0] = 0;
@@ -245,30 +168,56 @@ struct ByteWork {
       b.in_stride = in.stride;
     } else {
       const Copies copied = plan_copies(w, y, rows);
-      for (int q = 0; q < b.quads; q++)
-        expand_plane(w, copied, in.data + q * in.stride, copies + q * copied.channel, 0.f);
+      const float edge = zero_word(c.zero);
+      for (int q = 0; q < quads(in.live); q++)
+        expand_plane(w, copied, in.data + q * in.stride, copies + q * copied.channel, edge);
       for (int ky = 0; ky < w.kernel_y; ky++)
         for (int kx = 0; kx < w.kernel_x; kx++) tap[ky * w.kernel_x + kx] = tap_offset(w, copied, ky, kx);
       first = copies;
       b.in_stride = copied.channel;
     }
     b.tap = tap;
-    const int pixels = rows * w.out_width, vectors = (pixels + L - 1) / L;
-    const int per_block = choose_byte_vectors(vectors, to - from), most = kByteChannels[per_block];
+    GroupInputs inputs{0, c.groups == 1 ? in.live : 0, 0};
+    for (int j = from, end; j < to; j = end) {
+      const int group = c.group_of(out.channel[j]);
+      for (end = c.groups == 1 ? to : j; end < to && c.group_of(out.channel[end]) == group;) end++;
+      if (c.groups > 1) inputs = inputs_of(group, inputs.to);
+      blocks(b, inputs, first, y * w.out_width, rows * w.out_width, j, end);
+    }
+  }
+
+  // The inputs of a group; those of the groups before it end at `from` or earlier.
+  GroupInputs inputs_of(int group, int from) const {
+    const int low = group * c.group_inputs(), high = low + c.group_inputs();
+    while (from < in.live && in.index[from] < low) from++;
+    int to = from;
+    while (to < in.live && in.index[to] < high) to++;
+    return {from, to, low};
+  }
+
+  // Computes output channels [from, to) of one group at `pixels` pixels from `at` on.
+  void blocks(ByteBlock& b, const GroupInputs& inputs, const float* first, long at, int pixels, int from, int to) const {
+    b.quads = inputs.planes();
+    b.tap_bytes = (long)b.quads * kQuad;
+    first += inputs.plane() * b.in_stride;
+    const int vectors = (pixels + L - 1) / L;
+    const int per_block = choose_byte_vectors(vectors, to - from, b.taps * b.quads), most = kByteChannels[per_block];
     const int blocks = (to - from + most - 1) / most;
-    for (int n = 0; n < blocks; n++) {
-      const int j = from + (int)((long)(to - from) * n / blocks);
-      const int T = from + (int)((long)(to - from) * (n + 1) / blocks) - j;
-      gather(j, T, b.tap_bytes);
+    const int even = (to - from + blocks - 1) / blocks;
+    const int each = most % kQuad == 0 ? quads(even) * kQuad : even;  // whole planes of the result
+    for (int j = from; j < to; j += each) {
+      const int T = at_most(each, to - j);
+      if (c.groups == 1)
+        gather(j, T, b.tap_bytes);
+      else
+        gather_group(inputs, j, T, b.tap_bytes);
+      for (int t = 0; t < T; t++)
+        start[t] = c.zero == 0 ? 0 : -c.zero * sum_bytes(gathered + t * kGathered, b.taps * b.tap_bytes);
       for (int v = 0; v < vectors; v += per_block) {
         const int P = at_most(per_block, vectors - v);
         b.in = first + v * L;
         kByteBlocks.at[P][T](b);
-        const ByteSums made{sums, P, y * w.out_width + v * L, at_most(P * L, pixels - v * L)};
-        if (c.to_bytes)
-          finish_bytes(c, out, j, T, made);
-        else
-          finish_floats(c, out, j, T, made);
+        finish(c, out, j, T, {sums, P, at + v * L, at_most(P * L, pixels - v * L)});
       }
     }
   }
@@ -284,6 +233,31 @@ struct ByteWork {
         gather_tap(from + k * c.step, live, words, in.index, in.live, to + k * tap_bytes);
     }
   }
+
+  // The same for a group. Its first and last plane may hold channels of other groups, whose weights are zero.
+  void gather_group(const GroupInputs& inputs, int j, int T, long tap_bytes) const {
+    for (int t = 0; t < T; t++) {
+      const int8_t* from = c.weight + out.channel[j + t] * c.row();
+      char* to = gathered + t * kGathered;
+      for (int k = 0; k < c.window.taps(); k++, from += c.step, to += tap_bytes) {
+        for (long i = 0; i < tap_bytes; i++) to[i] = 0;
+        for (int a = inputs.from; a < inputs.to; a++)
+          to[a - inputs.plane() * kQuad] = (char)from[in.index[a] - inputs.first_channel];
+      }
+    }
+  }
+};
+
+// The output channels of one sample that a thread computes where threads share the channels: those of whole planes.
+struct ByteShare {
+  int from = 0, to;
+  ByteShare(const ByteOutputs& o, Share share, bool by_rows) : to(o.count) {
+    if (by_rows || share.size == 1) return;
+    const int planes = quads(o.places), low = share.from(planes) * kQuad, high = share.to(planes) * kQuad;
+    while (from < o.count && o.place[from] < low) from++;
+    to = from;
+    while (to < o.count && o.place[to] < high) to++;
+  }
 };
 
 // Threads share the rows if there are enough of them; else the channels, cut where a plane of four begins.
@@ -293,25 +267,24 @@ static void byte_conv(const ByteConv& c, const Map* const* in, const ByteOutputs
   float* at = scratch.floats;
   uint64_t* live = reinterpret_cast<uint64_t*>(at);
   int* sums = reinterpret_cast<int*>(at + (2 * room.words + 15) / 16 * 16);
-  char* gathered = reinterpret_cast<char*>(sums + kMostByteChannels * kByteVectors * L);
+  int* start = sums + kMostByteChannels * kByteVectors * L;
+  char* gathered = reinterpret_cast<char*>(start + kByteStarts);
   float* copies = at + room.floats_before_copies();
   const int height = c.window.out_height;
   const bool by_rows = share.size > 1 && height >= 4 * share.size;
+  const int top = by_rows ? share.from(height) : 0, bottom = by_rows ? share.to(height) : height;
   for (int s = 0; s < samples; s++) {
     const ByteOutputs& o = out[s];
-    int from = 0, to = o.count;
-    if (!by_rows && share.size > 1) {
-      const int planes = quads(o.places), low = share.from(planes) * kQuad, high = share.to(planes) * kQuad;
-      while (from < o.count && o.place[from] < low) from++;
-      to = from;
-      while (to < o.count && o.place[to] < high) to++;
+    const ByteShare mine(o, share, by_rows);
+    if (mine.from == mine.to) continue;
+    if (c.depth) {
+      depth_sample(c, *in[s], o, mine.from, mine.to, top, bottom, scratch.floats);
+      continue;
     }
-    if (from == to) continue;
-    mark_live(*in[s], live, room.words);
-    const ByteWork work{c, *in[s], o, live, room.words, sums, gathered, copies};
-    const int top = by_rows ? share.from(height) : 0, bottom = by_rows ? share.to(height) : height;
+    if (c.groups == 1) mark_live(*in[s], live, room.words);
+    const ByteWork work{c, *in[s], o, live, room.words, sums, start, gathered, copies};
     const int rows = byte_rows(c.window, at_least(quads(in[s]->live), 1), by_rows ? share.size : 1);
-    for (int y = top; y < bottom; y += rows) work.band(y, at_most(rows, bottom - y), from, to);
+    for (int y = top; y < bottom; y += rows) work.band(y, at_most(rows, bottom - y), mine.from, mine.to);
   }
 }
 

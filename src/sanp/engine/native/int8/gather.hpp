@@ -21,6 +21,32 @@ static inline void gather_tap(const int8_t* from, const uint64_t*, long, const i
 }
 #endif
 
+// The sum of gathered weights.
+#ifdef __AVX512VNNI__
+static inline int sum_bytes(const char* w, long count) {
+  __m512i sum = _mm512_setzero_si512();
+  for (long i = 0; i < count; i += 64) {
+    const __mmask64 here = count - i >= 64 ? ~__mmask64{0} : (__mmask64{1} << (count - i)) - 1;
+    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), _mm512_maskz_loadu_epi8(here, w + i));
+  }
+  return _mm512_reduce_add_epi32(sum);
+}
+#else
+static inline int sum_bytes(const char* w, long count) {
+  int sum = 0;
+  for (long i = 0; i < count; i++) sum += (signed char)w[i];
+  return sum;
+}
+#endif
+
+// Four bytes that stand for zero, as the bits of a float.
+static inline float zero_word(int zero) {
+  const unsigned bits = 0x01010101u * (unsigned)zero;
+  float word;
+  __builtin_memcpy(&word, &bits, sizeof word);
+  return word;
+}
+
 // Bit c of the words is set for a live channel c.
 static inline void mark_live(const Map& in, uint64_t* words, long count) {
   for (long i = 0; i < count; i++) words[i] = 0;

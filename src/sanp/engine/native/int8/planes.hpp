@@ -4,33 +4,35 @@
 
 namespace SANP_NAMESPACE {
 
-static void quantise(const Map& in, float per_scale, const Map& out, int n) {
+static void quantise(const Map& in, ByteScale s, const Map& out, int n) {
   const int here = at_most(kQuad, in.live - n * kQuad);
   float* to = out.data + n * out.stride;
+  const float per_scale = 1 / s.scale;
   for (int i = 0; i < in.pixels(); i += L) {
     const int count = at_most(L, in.pixels() - i);
-    vi bytes{};
-    for (int b = 0; b < here; b++) {
-      const vf x = as_floats(load_some(in.data + (n * kQuad + b) * in.stride + i, count));
-      bytes |= to_byte(x * per_scale, 255.f) << 8 * b;
-    }
-    store_bytes(to + i, bytes, count);
+    vf v[kQuad];
+#pragma GCC unroll 4
+    for (int b = 0; b < kQuad; b++)
+      v[b] = b < here ? as_floats(load_some(in.data + (n * kQuad + b) * in.stride + i, count)) * per_scale + (float)s.zero
+                      : vf{};
+    store_bytes(to + i, bytes_of_channels(v, 0.f, 255.f), count);
   }
 }
 
-static void dequantise(const Map& in, float scale, const Map& out, int n) {
+static void dequantise(const Map& in, ByteScale s, const Map& out, int n) {
   const float* from = in.data + n * in.stride;
   for (int b = 0; b < at_most(kQuad, in.live - n * kQuad); b++) {
     float* to = out.data + (n * kQuad + b) * out.stride;
     for (int i = 0; i < in.pixels(); i += L) {
       const int count = at_most(L, in.pixels() - i);
-      store_bytes(to + i, as_bits(byte_of(load_some(from + i, count), b) * scale), count);
+      const vi steps = byte_of(load_some(from + i, count), b) - s.zero;
+      store_bytes(to + i, as_bits(__builtin_convertvector(steps, vf) * s.scale), count);
     }
   }
 }
 
 // Sums are whole numbers of up to 2^36, which a double holds.
-static void mean(const Map& in, float scale, const Map& out, int n) {
+static void mean(const Map& in, ByteScale s, const Map& out, int n) {
   const float* from = in.data + n * in.stride;
   const int here = at_most(kQuad, in.live - n * kQuad), pixels = in.pixels();
   constexpr int most = 1 << 20;  // vectors whose sums fit 32 bits
@@ -46,7 +48,7 @@ static void mean(const Map& in, float scale, const Map& out, int n) {
       for (int i = 0; i < L; i++) total[b] += sum[b][i];
   }
   for (int b = 0; b < here; b++)
-    out.data[(n * kQuad + b) * out.stride] = (float)(total[b] / pixels * (double)scale);
+    out.data[(n * kQuad + b) * out.stride] = (float)((total[b] - (double)s.zero * pixels) / pixels * (double)s.scale);
 }
 
 typedef unsigned char vb __attribute__((vector_size(L * 4)));

@@ -9,13 +9,19 @@ ByteOutputs Run::byte_outputs(const ByteConvOp& o) const {
   Map& out = map(op.out);
   const Map* residual = op.in.size() > 1 ? &map(op.in[1]) : nullptr;
   const Decision* d = o.gate >= 0 ? &call.workspace.decided[sample][o.gate] : nullptr;
+  const Map& in = map(op.in[0]);
   ChannelRoom& r = room().channels[sample];
-  const bool fills = !keeps_zero(o.conv.act);
-  int count = 0, place = 0;
+  const bool fills = !keeps_zero(o.conv.act) && !o.conv.scale_after;
+  int count = 0, place = 0, reached = 0;
   r.passed.clear();
   merge(out.channels, d ? d->channel : nullptr, d ? d->live : 0, residual ? residual->index : nullptr,
         residual ? residual->live : 0, [&](int c, int open, int added) {
           if (!d) open = c;
+          if (o.follows) {
+            const int low = o.conv.group_of(c) * o.conv.group_inputs();
+            while (reached < in.live && in.index[reached] < low) reached++;
+            if (reached == in.live || in.index[reached] >= low + o.conv.group_inputs()) open = -1;
+          }
           if (open < 0 && added < 0 && !fills) return;
           if (open >= 0) {
             r.channel[count] = c;
@@ -38,7 +44,7 @@ void Run::pass_closed(const ByteConvOp& o, const ByteOutputs& made) const {
     if (!mine(p.place / kQuad)) continue;
     float* plane = made.out->data + p.place * made.out->stride;
     if (o.conv.to_bytes)
-      call.program.byte_kernels->pass(o.conv, *made.residual, p.from, *made.out, p.place);
+      call.program.byte_kernels->pass(o.conv, p.channel, made.residual, p.from, *made.out, p.place);
     else if (p.from >= 0)
       kernels().activate(o.conv.act, p.channel, made.residual->data + p.from * made.residual->stride, plane,
                          made.out->pixels());
@@ -62,7 +68,7 @@ void run_byte_conv(const Call& call, const Op& op, const ByteConvOp& o) {
 void Run::operator()(const QuantiseOp& o) const {
   const Map& in = map(op.in[0]);
   for (int n = 0; n < quads(in.live); n++)
-    if (mine(n)) call.program.byte_kernels->quantise(in, 1 / o.scale, map(op.out), n);
+    if (mine(n)) call.program.byte_kernels->quantise(in, o.scale, map(op.out), n);
   list_as(call, map(op.out), in);
 }
 

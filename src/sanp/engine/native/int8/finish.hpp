@@ -1,0 +1,142 @@
+// What becomes of the sums of a convolution of bytes: factors, shifts, residuals and activations, as bytes or floats.
+#pragma once
+#include "gather.hpp"
+
+namespace SANP_NAMESPACE {
+
+// Of one output channel: v = sum * factor + shift, then (activation of v) * after + the zero point. Where all is in steps
+// of bytes, the zero point is part of the shift, and there is no more to do.
+struct ByteFinish {
+  float factor, shift, after;
+};
+
+static inline ByteFinish finish_of(const ByteConv& c, int channel, float scale) {
+  if (c.steps) {
+    const float unit = scale * c.per_scale;
+    return {c.multiplier[channel] * unit, c.bias[channel] * unit + c.out_zero, 1.f};
+  }
+  const float inside = c.scale_after ? 1.f : scale, after = c.scale_after ? scale : 1.f;
+  return {c.multiplier[channel] * inside, c.bias[channel] * inside, c.to_bytes ? after * c.per_scale : after};
+}
+
+static inline vf finished(const ByteFinish& f, const int* sums) {
+  const vi sum = *reinterpret_cast<const vi_unaligned*>(sums);
+  return __builtin_convertvector(sum, vf) * f.factor + f.shift;
+}
+
+// Byte `place` % 4 of every pixel, as whole numbers.
+static inline vi byte_of(vi quad, int place) { return quad >> 8 * (place % kQuad) & 255; }
+
+// What a channel of the residual adds at `count` pixels from `first` on, in steps of the result's bytes or as it is.
+static inline vf residual_at(const ByteConv& c, const Map& residual, int from, long first, int count) {
+  const float unit = c.steps ? c.per_scale : 1.f;
+  if (c.residual_scale == 0) return as_floats(load_some(residual.data + from * residual.stride + first, count)) * unit;
+  const float* plane = residual.data + from / kQuad * residual.stride + first;
+  const vf byte = __builtin_convertvector(byte_of(load_some(plane, count), from), vf);
+  return (byte - c.residual_zero) * (c.residual_scale * unit);
+}
+
+// The numbers of which bytes are made, in steps.
+static inline vf in_steps(const ByteConv& c, const ByteFinish& f, int channel, vf v) {
+  return c.steps ? v : apply(c.act, channel, v) * f.after + c.out_zero;
+}
+
+// Puts bytes among those of the other channels of a plane: `written` has the bits of those that are new.
+static inline void put_bytes(float* to, vi bytes, unsigned written, int count) {
+  if (written != ~0u) bytes = (load_some(to, count) & (int)~written) | (bytes & (int)written);
+  store_bytes(to, bytes, count);
+}
+
+static inline unsigned bits_of(int place) { return 255u << 8 * (place % kQuad); }
+
+static void pass(const ByteConv& c, int channel, const Map* residual, int from, const Map& out, int to) {
+  float* plane = out.data + to / kQuad * out.stride;
+  const ByteFinish none{0, 0, c.steps ? 1.f : c.per_scale};
+  for (int i = 0; i < out.pixels(); i += L) {
+    const int count = at_most(L, out.pixels() - i);
+    vf v = splat(c.steps ? c.out_zero : 0.f);
+    if (from >= 0) v += residual_at(c, *residual, from, i, count);
+    const vi byte = to_byte(in_steps(c, none, channel, v), c.lowest, c.highest);
+    put_bytes(plane + i, byte << 8 * (to % kQuad), bits_of(to), count);
+  }
+}
+
+// A block's sums, and the pixels [first, first + pixels) of the map that they are for.
+struct ByteSums {
+  const int* sums;  // [channel][vector][lane]
+  int vectors;
+  long first;
+  int pixels;
+};
+
+// The output channels of one plane of four: those of them that a convolution computes.
+struct ByteQuad {
+  int slot[kQuad];  // number among the outputs, or -1
+  ByteFinish finish[kQuad];
+  unsigned written;  // the bits of their bytes
+
+  // Outputs [j, end) that lie in the plane of the first of them; gives the number of the next output.
+  int take(const ByteConv& c, const ByteOutputs& out, int j, int end) {
+    const int quad = out.place[j] / kQuad;
+    written = 0;
+    for (int b = 0; b < kQuad; b++) slot[b] = -1, finish[b] = {0, 0, 0};
+    for (; j < end && out.place[j] / kQuad == quad; j++) {
+      const int b = out.place[j] % kQuad;
+      slot[b] = j;
+      finish[b] = finish_of(c, out.channel[j], out.scale[j]);
+      written |= bits_of(b);
+    }
+    if (quad == (out.places - 1) / kQuad)  // nothing lies behind the last channel
+      for (int b = (out.places - 1) % kQuad + 1; b < kQuad; b++) written |= bits_of(b);
+    return j;
+  }
+};
+
+// Writes output channels [j, j + T) as bytes. Planes whose four channels are not all written keep the others.
+static void finish_bytes(const ByteConv& c, const ByteOutputs& out, int j, int T, const ByteSums& s) {
+  ByteQuad quad;
+  for (int next = j; next < j + T;) {
+    float* to = out.out->data + out.place[next] / kQuad * out.out->stride + s.first;
+    next = quad.take(c, out, next, j + T);
+    for (int p = 0; p * L < s.pixels; p++) {
+      const int count = at_most(L, s.pixels - p * L);
+      vf v[kQuad];
+#pragma GCC unroll 4
+      for (int b = 0; b < kQuad; b++) {
+        const int slot = quad.slot[b];
+        v[b] = vf{};
+        if (slot < 0) continue;
+        v[b] = finished(quad.finish[b], s.sums + ((slot - j) * s.vectors + p) * L);
+        const int from = out.residual_place[slot];
+        if (from >= 0) v[b] += residual_at(c, *out.residual, from, s.first + p * L, count);
+        v[b] = in_steps(c, quad.finish[b], out.channel[slot], v[b]);
+      }
+      put_bytes(to + p * L, bytes_of_channels(v, c.lowest, c.highest), quad.written, count);
+    }
+  }
+}
+
+// Writes output channels [j, j + T) as floats.
+static void finish_floats(const ByteConv& c, const ByteOutputs& out, int j, int T, const ByteSums& s) {
+  for (int t = 0; t < T; t++) {
+    const ByteFinish finish = finish_of(c, out.channel[j + t], out.scale[j + t]);
+    const int from = out.residual_place[j + t];
+    const float* more = from < 0 ? nullptr : out.residual->data + from * out.residual->stride + s.first;
+    float* to = out.out->data + out.place[j + t] * out.out->stride + s.first;
+    for (int p = 0; p * L < s.pixels; p++) {
+      const int count = at_most(L, s.pixels - p * L);
+      vf v = finished(finish, s.sums + (t * s.vectors + p) * L);
+      if (more) v += as_floats(load_some(more + p * L, count));
+      store_bytes(to + p * L, as_bits(apply(c.act, out.channel[j + t], v) * finish.after), count);
+    }
+  }
+}
+
+static inline void finish(const ByteConv& c, const ByteOutputs& out, int j, int T, const ByteSums& s) {
+  if (c.to_bytes)
+    finish_bytes(c, out, j, T, s);
+  else
+    finish_floats(c, out, j, T, s);
+}
+
+}  // namespace SANP_NAMESPACE

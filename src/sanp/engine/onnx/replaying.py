@@ -1,0 +1,106 @@
+"""Writes a program's operators again as an ONNX graph, with convolutions on bytes where its calibration has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sanp.core.int8_calibration import Range
+from sanp.engine.lowering.operators import (
+    Activate,
+    Adaptive,
+    Add,
+    Affine,
+    Channels,
+    Concat,
+    Conv,
+    Flatten,
+    Gate,
+    Input,
+    LayerNorm,
+    Linear,
+    Multiply,
+    Operator,
+    Output,
+    Pool,
+)
+from sanp.engine.lowering.program import ProgramWriter
+from sanp.engine.lowering.unsupported import Unsupported
+from sanp.engine.onnx.writer import OnnxWriter
+from sanp.engine.quantise.candidates import Candidates, candidates
+from sanp.engine.quantise.ranges import Steps
+
+
+def replayed(
+    written: ProgramWriter, ranges: Mapping[int, Range], refused: Mapping[int, str], *, skips: bool
+) -> OnnxWriter:
+    """The graph of a program whose values have these ranges; ``refused`` are convolutions that stay in fp32."""
+    replay = _Replay(written, candidates(written, refused), ranges, OnnxWriter(skips=skips))
+    for number, operator in enumerate(written.operators):
+        replay.take(number, operator)
+    return replay.writer
+
+
+@dataclass
+class _Replay:
+    """Takes the operators of a program one by one."""
+
+    written: ProgramWriter
+    found: Candidates
+    ranges: Mapping[int, Range]
+    writer: OnnxWriter
+    of: dict[int, int] = field(default_factory=dict)
+    """values of the program by their number in the graph"""
+
+    def take(self, number: int, operator: Operator) -> None:
+        """Writes one operator."""
+        if isinstance(operator, Gate):
+            self.writer.gate(self.of[operator.x], operator.weights)
+        elif isinstance(operator, Output):
+            self.writer.output(self.of[operator.x])
+        elif isinstance(operator, Conv):
+            self.of[operator.out] = self._conv(number, operator)
+        else:
+            self.of[operator.out] = self._other(operator)
+
+    def _conv(self, number: int, conv: Conv) -> int:
+        steps = self._steps(conv.x) if number in self.found.convolutions else None
+        residual = conv.residual if conv.residual < 0 else self.of[conv.residual]
+        made = self.writer.conv(
+            self.of[conv.x], conv.weight, conv.bias, conv.window, groups=conv.groups, act=conv.act, residual=residual,
+            gate=conv.gate, follows=conv.follows, scale_after=conv.scale_after, steps=steps,
+        )  # fmt: skip
+        # What a convolution on bytes makes for another one is bytes, whoever else reads it.
+        to_bytes = steps is not None and self.found.roots[conv.out] in self.found.ranged
+        return self.writer.rounded(made, self._steps(conv.out)) if to_bytes else made
+
+    def _steps(self, value: int) -> Steps:
+        return Steps.of(self.ranges[self.found.roots[value]])
+
+    def _other(self, operator: Operator) -> int:
+        writer, of = self.writer, self.of
+        match operator:
+            case Input(out=out):
+                return writer.input(*self.written.shapes[out])
+            case Linear(x=x, weight=weight, bias=bias, act=act):
+                return writer.linear(of[x], weight, bias, act)
+            case Pool(x=x, out=out, window=window, inverse=inverse):
+                return writer.pool(of[x], window, self.written.shapes[out][1:], inverse)
+            case Adaptive(x=x, out=out, maximum=maximum):
+                return writer.adaptive(of[x], self.written.shapes[out][1:], maximum=maximum)
+            case Activate(x=x, act=act):
+                return writer.activation(of[x], act)
+            case Add(a=a, b=b, act=act):
+                return writer.add(of[a], of[b], act)
+            case Multiply(a=a, b=b):
+                return writer.multiply(of[a], of[b])
+            case Affine(x=x, scale=scale, shift=shift, fills=fills, act=act):
+                made = writer.affine(of[x], scale, shift, fills=fills)
+                return made if act.kind == "none" else writer.activation(made, act)
+            case Concat(values=values):
+                return writer.concat([of[value] for value in values])
+            case Channels(x=x, source=source):
+                return writer.channels(of[x], source)
+            case Flatten(x=x):
+                return writer.flatten(of[x])
+            case LayerNorm(x=x, scale=scale, shift=shift, eps=eps):
+                return writer.layer_norm(of[x], scale, shift, float(eps[0]))
+        raise Unsupported(f"the operator {type(operator).__name__}")
