@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -337,13 +336,7 @@ def test_a_state_whose_optimizer_has_done_an_impossible_number_of_steps_is_refus
 ) -> None:
     tiny_run.install(monkeypatch)
 
-    def stop(progress: object) -> None:
-        if progress.stage == "joint":  # type: ignore[attr-defined]
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(sanp.SanpError, match="stopped"):
-        train(tiny_run.recipe(), tmp_path / "run", watch=stop)
-    state = tmp_path / "run" / "state" / "now.safetensors"
+    state = tiny_run.stopped_in_joint_stage(tmp_path / "run")
     with safe_open(state, framework="pt") as file:
         header = file.metadata()
     tensors = load_file(state)

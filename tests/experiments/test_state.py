@@ -69,13 +69,7 @@ def test_a_folder_in_use_or_taken_or_without_a_run_is_refused(tmp_path: Path) ->
 
 
 def test_damaged_state_or_that_of_another_version_is_an_error_that_says_so(tmp_path: Path) -> None:
-    def stop(progress: object) -> None:
-        if progress.stage == "joint":  # type: ignore[attr-defined]
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(sanp.SanpError, match="stopped"):
-        train(tiny_run.recipe(), tmp_path / "run", watch=stop)
-    state = tmp_path / "run" / "state" / "now.safetensors"
+    state = tiny_run.stopped_in_joint_stage(tmp_path / "run")
     with pytest.MonkeyPatch.context() as later:
         later.setattr("sanp.experiments.state.STATE_FORMAT", 2)
         with pytest.raises(sanp.SanpError, match="has format 1, this sanp reads 2: go on with the sanp that wrote it"):

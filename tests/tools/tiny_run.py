@@ -1,5 +1,7 @@
 """A run that takes a second: a small network on made-up images, through the real recipe, run folder and stages."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,10 @@ from torch import Tensor
 
 from sanp import data
 from sanp.backbones import BACKBONES
+from sanp.core.errors import Stopped
 from sanp.experiments.recipe import Recipe, make_recipe
+from sanp.experiments.run import train
+from sanp.training.stage import Progress
 from tests.conftest import SmallNet, coloured_squares
 
 
@@ -61,6 +66,18 @@ def recipe(**settings: object) -> Recipe:
     """Three stages of a few steps each."""
     fit = {"pretrain_epochs": 2, "warmup_epochs": 1, "joint_epochs": 3, "precision": "fp32", "norm_batches": 2}
     return make_recipe({"backbone": "tiny", "batch_size": 32, "threads": 1, "budget": "50%", "fit": fit, **settings})
+
+
+def stopped_in_joint_stage(folder: Path) -> Path:
+    """A run that SIGTERM stopped after the first step of its joint stage; gives the file with its state."""
+
+    def stop(progress: Progress) -> None:
+        if progress.stage == "joint":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Stopped, match="stopped"):
+        train(recipe(), folder, watch=stop)
+    return folder / "state" / "now.safetensors"
 
 
 def write_row(recipes: Path, method: str = "sanp") -> None:
