@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import sanp
+from sanp.core.checks import is_installed
 from sanp.core.errors import SanpError
 from tests.networks.parts import Net, block
 
 IMAGES = torch.randn(6, 3, 12, 12, generator=torch.Generator().manual_seed(3))
-ONNX = pytest.mark.skipif(not sanp.core.checks.is_installed("onnxruntime"), reason="onnxruntime is not installed")
+ONNX = pytest.mark.skipif(not is_installed("onnxruntime"), reason="onnxruntime is not installed")
 
 pytestmark = pytest.mark.filterwarnings("ignore::sanp.core.errors.SlowWarning")  # some run in torch
 

@@ -52,13 +52,24 @@ def cut_segments(
     if not units:
         raise Unsupported("a network that runs no operator")
     reasons = {unit.index: reason for unit in units if (reason := _obstacle(trace, unit, new_writer())) is not None}
+    lowered: dict[object, Lowering] = {}
+
+    def lowering_of(segment: Segment) -> Lowering | None:
+        """A segment that an obstacle elsewhere has not changed is not written again."""
+        if not segment.native:
+            return None
+        key = tuple(unit.index for unit in segment.units), segment.outputs
+        if key not in lowered:
+            lowered[key] = _lower(trace, segment, new_writer())
+        return lowered[key]
+
     while True:
         try:
             segments = _segments(trace, units, reasons)
         except Unsupported as uncut:
             raise Unsupported("; ".join(dict.fromkeys([*reasons.values(), str(uncut)]))) from uncut
         try:
-            return [(segment, _lower(trace, segment, new_writer()) if segment.native else None) for segment in segments]
+            return [(segment, lowering_of(segment)) for segment in segments]
         except Obstacle as found:
             reasons[found.unit.index] = str(found)
 
@@ -110,7 +121,11 @@ def _write(lowering: Lowering, unit: Unit) -> None:
 
 
 def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
-    """Why a unit cannot run natively even by itself, or None. For some operators, their neighbours decide that."""
+    """Why a unit cannot run natively even by itself; None if it can.
+
+    None too where its neighbours decide: of an operator that may have its channels last, and of a convolution that
+    follows others' gates. If such a unit cannot be written among them, that is found then, see :func:`_lower`.
+    """
     samples = trace.shapes[trace.inputs[0].index][0]
     shapes = [trace.shapes[value.index] for value in (*unit.inputs, *unit.outputs)]
     others = [shape for shape in shapes if len(shape) == 0 or shape[0] not in (0, samples)]  # 0: nothing will read it
