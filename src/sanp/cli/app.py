@@ -11,7 +11,9 @@ from rich.text import Text
 
 from sanp.cli.commands import COMMANDS
 from sanp.cli.console import console, make_console, plain
+from sanp.cli.streams import flush_output, prepare_streams
 from sanp.core.errors import SanpError
+from sanp.core.limits import LONGEST_ERROR
 
 _debug = {"on": False}
 
@@ -59,7 +61,18 @@ def _nothing() -> None:
 
 def main() -> None:
     """Runs the command line; an error that the user can mend is one line, and the exit code is 2."""
-    arguments = sys.argv[1:]
+    prepare_streams()
+    try:
+        _run(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        if (why := flush_output()) is not None:
+            _say(f"the output cannot be written ({why}): make room, or send it elsewhere")
+            sys.exit(2)
+
+
+def _run(arguments: list[str]) -> None:
     if not any(each in COMMANDS for each in arguments):  # help, the version, or a mistake
         make_app(arguments)()
         return
@@ -85,11 +98,13 @@ def _answered(app: Callable[[], None]) -> None:
     except OSError as error:
         if _debug["on"]:
             raise
-        _say(f"{error.filename or 'a file'}: {error.strerror or error}")
+        _say(f"{error.filename or 'the output'}: {error.strerror or error}")
         sys.exit(2)
 
 
 def _say(error: object) -> None:
     """Prints an error as one line."""
-    line = Text.assemble(("error:", "red"), " ", plain(" ".join(str(error).split())))
+    text = plain(" ".join(str(error).split()))
+    short = text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]} ..."
+    line = Text.assemble(("error:", "red"), " ", short)
     make_console(stderr=True).print(line, soft_wrap=True)

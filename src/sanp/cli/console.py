@@ -1,4 +1,4 @@
-"""What the commands print with: consoles that take text as text, and a function that makes any text safe to print.
+"""What the commands print with: consoles that take text as text, and functions that make any text safe to print.
 
 Names come from outside: of classes, layers, files, data sets. They may hold rich's markup or codes for the terminal.
 """
@@ -6,6 +6,10 @@ Names come from outside: of classes, layers, files, data sets. They may hold ric
 import textwrap
 
 from rich.console import Console
+
+from sanp.core.plain_text import plain, plain_lines
+
+__all__ = ["console", "hanging", "make_console", "plain", "plain_lines"]
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -15,20 +19,6 @@ def make_console(*, stderr: bool = False) -> Console:
 
 console = make_console()
 """of the commands that several processes may run together: only the first process prints"""
-
-
-def plain(value: object) -> str:
-    """The value as text that only prints: what is not printable, such as an escape code, is written as ``\\x1b``."""
-    return "".join(each if each.isprintable() else _written(each) for each in str(value))
-
-
-def plain_lines(text: str) -> str:
-    """The same for text of several lines, whose ends are kept."""
-    return "\n".join(map(plain, text.split("\n")))
-
-
-def _written(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def hanging(term: str, text: str, *, indent: int, width: int) -> str:

@@ -51,8 +51,9 @@ def check_data(
     sheet: Annotated[Path, typer.Option(help="File of the contact sheet.")] = Path("contact-sheet.png"),
 ) -> None:
     """Show what training on a folder would read: classes, sizes, broken files, and a sheet of the images."""
-    from sanp.data.folder_check import check_folder, contact_sheet
+    from sanp.data.folder_check import check_folder, check_sheet, contact_sheet
 
+    check_sheet(sheet, resize)
     found = check_folder(folder, size=image_size)
     contact_sheet(folder, sheet, size=image_size, resize=resize)  # type: ignore[arg-type]
     table = Table(Column("class", overflow="fold"), "training images", "test images")

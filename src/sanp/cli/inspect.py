@@ -8,7 +8,7 @@ from torch import nn
 
 from sanp.cli.console import make_console, plain_lines
 from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, read_input, with_network
-from sanp.experiments.inputs import read_inputs
+from sanp.experiments.inputs import check_fits, read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.gating.describe import table
 from sanp.gating.flops import human
@@ -30,7 +30,10 @@ def inspect(
     console = make_console()
     if Path(target).is_dir():
         run = Path(target)
-        text = gating_table(load_run(run, read_inputs(run)), console.width)
+        inputs = read_inputs(run)
+        network = load_run(run, inputs)
+        check_fits(network, inputs, run)
+        text = gating_table(network, console.width)
     else:
         example = tuple(read_input(part) for part in input.split(";"))
         net = build_target(target, weights, example[0])

@@ -11,7 +11,7 @@ from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, read_inp
 from sanp.core.errors import SanpError
 from sanp.experiments.budgeted import at_budget
 from sanp.experiments.calibrated import calibrated
-from sanp.experiments.inputs import read_inputs
+from sanp.experiments.inputs import check_fits, read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.experiments.shipped import run_named
 
@@ -46,9 +46,10 @@ def export_run(
     run = run_named(Path(target))
     if run.is_dir():
         inputs = read_inputs(run)
+        network = at_budget(calibrated(load_run(run, inputs), run, precision), budget)
+        check_fits(network, inputs, run)
         shape = (1, len(inputs.mean), inputs.image_size, inputs.image_size)
         example = torch.randn(shape, generator=torch.Generator().manual_seed(0))  # as bright as a normalised image
-        network = at_budget(calibrated(load_run(run, inputs), run, precision), budget)
     elif budget is not None:
         raise SanpError(f"--budget {budget} is for the folder of a run: {target} is none")
     else:

@@ -9,7 +9,7 @@ import typer
 from sanp.cli.console import make_console, plain
 from sanp.core.checks import require
 from sanp.core.errors import SanpError, unknown_name
-from sanp.experiments.documents import fill
+from sanp.experiments.documents import fill, read_document
 from sanp.experiments.paper.figures import FIGURES, figure_rows, make_lines
 from sanp.experiments.paper.pages import check_pages, write_pages
 from sanp.experiments.paper.reproduce import Mode, reproduce
@@ -105,6 +105,6 @@ def _draw(drawn: list[str], results: Path, folder: Path, pages: list[Path]) -> N
     for name in charts:
         _tell(f"figure: {folder / name}.svg")
     for page in pages:
-        if "<!-- figures -->" in page.read_text(encoding="utf-8"):
+        if "<!-- figures -->" in read_document(page):
             place = os.path.relpath(folder, page.parent)
             fill(page, "figures", captioned(paper_charts(results, DRAWN), Path(place).as_posix()))

@@ -1,6 +1,7 @@
 """What a command works on: a run folder, the name of a shipped network, or a network of one's own."""
 
 import inspect
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from sanp.backbones import BACKBONES
 from sanp.checkpoint import NETWORK_KEY, load
 from sanp.core.errors import SanpError
 from sanp.core.files import check_tensor_file
+from sanp.core.limits import LARGEST_INPUT
 from sanp.experiments.own_network import build_own, given_network, is_own
 from sanp.experiments.shipped import names, pretrained
 from sanp.experiments.weights_file import take_weights
@@ -90,7 +92,6 @@ def read_input(shape: str) -> Tensor:
     sizes = shape.split(",")
     if not all(size.strip().isdecimal() and len(size) < 10 and int(size) > 0 for size in sizes):
         raise SanpError(f"input {shape!r} cannot be read: give sizes with commas, as 1,3,224,224")
-    try:
-        return torch.randn([int(size) for size in sizes])
-    except RuntimeError as error:
-        raise SanpError(f"input {shape} does not fit in memory: give a smaller one") from error
+    if math.prod(int(size) for size in sizes) > LARGEST_INPUT:
+        raise SanpError(f"input {shape} has more than {LARGEST_INPUT} numbers: give a smaller one")
+    return torch.randn([int(size) for size in sizes])

@@ -15,7 +15,7 @@ from sanp.core.errors import SanpError
 from sanp.experiments.own_network import given_network
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
 from sanp.experiments.run import Finished, resumed, train
-from sanp.experiments.run_folder import read_run
+from sanp.experiments.run_folder import folder_name, read_run
 
 
 @with_recipe_options
@@ -81,7 +81,7 @@ def said_of_held_out(recipe: Recipe) -> str:
 def _start(recipe: Recipe, out: Path | None) -> None:
     """Trains a recipe in the folder ``out``, or in a new one."""
     network = recipe.backbone.replace(":", ".").replace("/", ".")
-    name = f"{network}-{recipe.data.partition(':')[0]}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = folder_name(f"{network}-{recipe.data.partition(':')[0]}") + f"-{datetime.now():%Y%m%d-%H%M%S}"
     folder = out or Path("runs") / distributed.texts(name)[0]  # the clocks of several processes differ
     what = f"{recipe.method} on {recipe.backbone}, {recipe.data}, budget {recipe.budget}: run folder {folder}"
     console.print(plain(what))

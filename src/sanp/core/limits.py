@@ -32,6 +32,28 @@ MOST_PIXELS = 64 * 2**20
 """pixels of an image file: a small file can unfold to any size"""
 LARGEST_PICTURE_SIDE = 2**16
 """pixels of the longer side of an image file; Pillow keeps some memory for every row"""
+LARGEST_PICTURE_FILE = 256 * 2**20
+"""bytes of an image file"""
+MOST_PICTURE_CHUNKS = 65_536
+"""chunks of a PNG file"""
+MOST_PICTURE_PARTS = 1000
+"""chunks of a PNG file that hold no pixels, segments of a JPEG file before its pixels"""
+MOST_SCANS = 200
+"""passes of a progressive JPEG file over its pixels; encoders make about ten"""
+LARGEST_EXIF = 65_536
+"""bytes of a picture's EXIF block: what a segment of a JPEG file holds"""
+LARGEST_RECIPE = 65_536
+"""bytes of a recipe"""
+MOST_DOTS = 500
+"""in a line of a recipe: a key of many dotted parts takes time and memory that grow with the square of their number"""
+LARGEST_CHANNELS = 16
+"""channels of an image"""
+LONGEST_LABEL = 1000
+"""letters in the name of a class, layer or stage"""
+LARGEST_INPUT = 2**28
+"""numbers in an input that a user describes by its shape"""
+LONGEST_ERROR = 4000
+"""letters of an error that the command line prints"""
 LARGEST_COUNT = 1e15
 """FLOPs or steps in a report; a larger number is damage"""
 LARGEST_NUMBER = 1e30

@@ -66,6 +66,9 @@ def fill_network(
                 f"wants {tuple(own[name].shape)}: "
                 "give the network it was saved from (as many classes, as many channels)"
             )
+        if own[name].is_floating_point() != tensor.is_floating_point() or tensor.is_complex():
+            wanted = f"{type(net).__name__} wants {own[name].dtype}"
+            raise SanpError(f"{path}: tensor {name!r} is {tensor.dtype}, and {wanted}: save it again with sanp.save")
     filled = {own[name].data_ptr() for name in tensors}
     missing = [name for name, tensor in own.items() if name not in tensors and tensor.data_ptr() not in filled]
     if missing:

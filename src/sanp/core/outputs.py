@@ -1,9 +1,12 @@
-"""Outputs of networks that give more than one tensor: which of them are the logits of a classifier."""
+"""Outputs of networks: which of several tensors are the logits of a classifier, and whether they are numbers."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from sanp.core.errors import SanpError
 
 
 def logits_of(output: Any) -> Any:
@@ -26,3 +29,9 @@ def are_classes(output: Any, target: Any) -> bool:
     if not isinstance(output, Tensor) or not isinstance(target, Tensor) or target.is_floating_point():
         return False
     return output.dim() >= 2 and output.shape[:1] + output.shape[2:] == target.shape
+
+
+def check_output(output: Tensor) -> None:
+    """Raises an error if a network gave NaN or infinity."""
+    if not bool(torch.isfinite(output).all()):
+        raise SanpError("the network's output is not finite: check the images for NaN, or the network's training")

@@ -3,19 +3,25 @@
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from sanp.core.errors import SanpError
-from sanp.data.decode import IMAGE_FORMATS, Resize, decode
+from sanp.core.errors import SanpError, shown, unknown_name
+from sanp.core.files import check_replaceable, write_atomically
+from sanp.core.limits import LARGEST_SIDE
+from sanp.data.decode import Resize, decode, decode_sized
 from sanp.data.imagefolder import FileSplit, find_splits
+from sanp.data.whole_numbers import is_whole
 
 SHEET_IMAGES = 8
 """images of each class on the contact sheet"""
 SHEET_CLASSES = 24
 """classes on the contact sheet"""
+LARGEST_TILE = 256
+"""pixels of the side of an image on the contact sheet"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +45,13 @@ class FolderCheck:
 
 def check_folder(path: Path, *, size: int = 32) -> FolderCheck:
     """Looks at every image under ``path`` as training at ``size`` x ``size`` would read it."""
+    _check_size(size)
     classes, train, test, notes = find_splits(path, size=size)
     sizes: Counter[tuple[int, int]] = Counter()
     broken: list[str] = []
     for file in (*train.files, *test.files):
         try:
-            decode(Path(file), size)
-            sizes[_size_of(Path(file))] += 1
+            sizes[decode_sized(Path(file), size)[1]] += 1
         except SanpError as error:
             broken.append(str(error))
     area = sum(width * height * count for (width, height), count in sizes.items())
@@ -61,26 +67,44 @@ def check_folder(path: Path, *, size: int = 32) -> FolderCheck:
     )
 
 
+def check_sheet(file: Path, resize: str) -> None:
+    """Raises an error if a contact sheet cannot be written to ``file``, or images cannot be resized so."""
+    if resize not in get_args(Resize):
+        raise unknown_name("resize", resize, get_args(Resize))
+    if file.suffix.lower() != ".png":
+        raise SanpError(f"the contact sheet {file} is a PNG picture: give a name that ends in .png")
+    check_replaceable(file)
+
+
 def contact_sheet(path: Path, file: Path, *, size: int = 32, resize: Resize = "crop") -> None:
     """Writes a picture with a row of training images for each class, exactly as a network would get them, to ``file``.
 
-    ``path`` is the folder of the images; ``size`` and ``resize`` are those of the recipe.
+    ``path`` is the folder of the images; ``size`` and ``resize`` are those of the recipe. Images larger than
+    ``LARGEST_TILE`` are shown smaller.
     """
     from PIL import Image
 
+    _check_size(size)
+    check_sheet(file, resize)
     classes, train, _, _ = find_splits(path, size=size)
-    side = max(size, 48)
+    side = min(max(size, 48), LARGEST_TILE)
     rows = []
     for label in range(min(len(classes), SHEET_CLASSES)):
         of_class = (train.labels == label).nonzero().flatten()[:SHEET_IMAGES]
         tiles = [_tile(Path(train.files[position]), size, side, resize) for position in of_class.tolist()]
         blank = np.full((side + 4, side + 4, 3), 255, np.uint8)
         rows.append(np.concatenate([*tiles, *([blank] * (SHEET_IMAGES - len(tiles)))], 1))
-    Image.fromarray(np.concatenate(rows)).save(file)
+    sheet = Image.fromarray(np.concatenate(rows))
+    write_atomically(file, lambda temporary: sheet.save(temporary, "PNG"))
+
+
+def _check_size(size: int) -> None:
+    if not is_whole(size, 8, LARGEST_SIDE):
+        raise SanpError(f"size is {shown(size)}: give a number of pixels from 8 to {LARGEST_SIDE}")
 
 
 def _tile(path: Path, size: int, side: int, resize: Resize) -> npt.NDArray[np.uint8]:
-    """An image with a white border, enlarged to ``side`` pixels; a red one if it cannot be read."""
+    """An image with a white border, scaled to ``side`` pixels; a red one if it cannot be read."""
     try:
         pixels = torch.from_numpy(decode(path, size, resize).copy()).float()[None]
     except SanpError:
@@ -91,12 +115,3 @@ def _tile(path: Path, size: int, side: int, resize: Resize) -> npt.NDArray[np.ui
 
 def _counts(split: FileSplit, classes: int) -> tuple[int, ...]:
     return tuple(torch.bincount(split.labels, minlength=classes).tolist())
-
-
-def _size_of(path: Path) -> tuple[int, int]:
-    """Width and height of an image as it is shown, upright."""
-    from PIL import Image
-
-    with Image.open(path, formats=IMAGE_FORMATS) as image:
-        turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # EXIF orientations that lie on the side
-        return (image.height, image.width) if turned else (image.width, image.height)

@@ -142,10 +142,12 @@ class Engine:
         ``example`` is as :func:`sanp.compile` takes it. None where it cannot be told: all runs in torch, or a number is
         not finite, or a gate waits for a batch norm outside its module.
         """
+        if not self._steps:
+            return None
         outputs, scores = self._with_scores(example, Forced(None))
         spms = {module.name: module.spm for module in self._reference.modules() if isinstance(module, GatedConv)}
         known = {module_path(layer) for layer in scores}
-        if not self._steps or known != set(spms) or not all(bool(each.isfinite().all()) for each in outputs):
+        if known != set(spms) or not all(bool(each.isfinite().all()) for each in outputs):
             return None
         decided = {}
         for layer, score in scores.items():

@@ -9,7 +9,7 @@ from sanp.core.batch_checks import bad_batch_explained, described, input_and_tar
 from sanp.core.checks import check_is_network, check_many
 from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating, unwrapped
-from sanp.core.outputs import logits_of
+from sanp.core.outputs import check_output, logits_of
 from sanp.evaluation.reports import LayerReport, Report
 from sanp.gating.accounting import Accounted, Accounting
 from sanp.gating.cost import Decisions, dense_flops, total
@@ -95,8 +95,7 @@ class _Tally:
         count, classes = logits.shape
         if (why := why_not_labels(y, count, classes)) is not None:
             raise SanpError(why)
-        if not bool(torch.isfinite(logits).all()):
-            raise SanpError("the network's output is not finite: check the images for NaN, or the network's training")
+        check_output(logits)
         cells = torch.bincount(y * classes + logits.argmax(1), minlength=classes**2).reshape(classes, classes)
         self.confusion = cells if self.confusion is None else self.confusion + cells
         for name, opened in self.cost.open_outputs(decisions).items():

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.core.modules import evaluating
+from sanp.core.outputs import check_output
 from sanp.gating.count import cost_of
 from sanp.spm.recording import exact_decisions_of, record
 
@@ -38,6 +39,7 @@ class Onlooker:
         """Runs the network on normalised images (N, C, H, W)."""
         with evaluating(self.network), record(self.network) as gates:
             probabilities = self.network(x).float().softmax(1)
+        check_output(probabilities)
         decisions = exact_decisions_of(gates)
         opened = {name: mask.expand(len(x), -1) for name, mask in self.cost.open_outputs(decisions).items()}
         return Seen(probabilities, self.cost.per_sample(decisions).expand(len(x)), opened)

@@ -17,7 +17,8 @@ from sanp.core.errors import SanpError
 from sanp.experiments.pool import side_by_side
 from sanp.experiments.recipe import Recipe, make_recipe, merge, other_methods, read_recipe
 from sanp.experiments.run import train
-from sanp.experiments.run_folder import CONFIG, MODEL, is_finished, read_run
+from sanp.experiments.run_folder import CONFIG, MODEL, folder_name, is_finished, read_run
+from sanp.experiments.seeds import check_seeds
 from sanp.experiments.table import Row, read_rows, write_table
 from sanp.experiments.timing import time_runs
 from sanp.experiments.training_batches import Tell
@@ -61,8 +62,7 @@ def make_plan(
 
     ``where`` names the recipe in error messages.
     """
-    if seeds < 1:
-        raise SanpError(f"seeds {seeds}: give at least 1")
+    check_seeds(seeds)
     common = {name: value for name, value in settings.items() if name not in ("methods", "row")}
     methods, rows = settings.get("methods", []), settings.get("row", [])
     if not isinstance(methods, list) or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -130,9 +130,8 @@ def _check_epochs(recipes: list[Recipe], where: str) -> None:
 
 
 def _name(recipe: Recipe, method: str) -> str:
-    data = recipe.data.replace(":", "-").replace("/", "-")
-    parts = [recipe.backbone, data, *([] if method == "dense" else [method])]
-    return "-".join(parts) + (f"-seed{recipe.seed}" if recipe.seed else "")
+    parts = [recipe.backbone, recipe.data, *([] if method == "dense" else [method])]
+    return folder_name("-".join(parts)) + (f"-seed{recipe.seed}" if recipe.seed else "")
 
 
 def _unused(name: str, taken: Any) -> str:

@@ -5,6 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from sanp.core.errors import SanpError
+from sanp.core.files import read_text, write_text
+from sanp.core.plain_text import plain
+
+
+def table_line(cells: Iterable[str]) -> str:
+    """A line of a Markdown table; what Markdown or HTML would read as its own in a cell is text."""
+    return "| " + " | ".join(map(markdown_text, cells)) + " |"
+
+
+def markdown_text(text: str) -> str:
+    """Text for a Markdown document, in which a name from outside is nothing but a name."""
+    return plain(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
 def study_table(lines: Iterable[dict[str, Any]]) -> str:
@@ -33,4 +45,12 @@ def filled(text: str, marker: str, table: str) -> str:
 
 def fill(path: Path, marker: str, table: str) -> None:
     """Puts ``table`` into the file ``path``, as :func:`filled` does."""
-    path.write_text(filled(path.read_text(encoding="utf-8"), marker, table), encoding="utf-8")
+    write_text(path, filled(read_document(path), marker, table))
+
+
+def read_document(path: Path) -> str:
+    """The text of a document; an error if it is no ordinary file or not UTF-8."""
+    try:
+        return read_text(path)
+    except (OSError, ValueError) as error:
+        raise SanpError(f"cannot read the page {path} ({error}): give a Markdown file") from error

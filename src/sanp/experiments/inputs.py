@@ -1,7 +1,6 @@
 """inputs.json in a run folder: the image size, normalisation and class names that the network was trained with."""
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import get_args
@@ -9,16 +8,20 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sanp import data
-from sanp.core.errors import SanpError, unknown_name
+from sanp.core.errors import SanpError, shown, unknown_name
 from sanp.core.files import read_text, write_text
-from sanp.core.limits import LARGEST_SIDE, MOST_CLASSES
+from sanp.core.forward_size import check_forward
+from sanp.core.limits import LARGEST_CHANNELS, LARGEST_SIDE, LONGEST_LABEL, MOST_CLASSES
 from sanp.data.decode import Resize
 from sanp.experiments import run_folder
+from sanp.gating.network import GatedNetwork
 
 INPUTS_FILE = "inputs.json"
+_LARGEST = 1e6
+"""of a mean or deviation of pixels from 0 to 1; a deviation is at least one part in so many"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +46,13 @@ class Inputs:
 
     def __post_init__(self) -> None:
         numbers = (*self.mean, *self.std)
-        good = len(self.mean) == len(self.std) and all(math.isfinite(n) for n in numbers) and min(self.std) > 0
-        if not good or not 1 <= self.image_size <= LARGEST_SIDE or not 1 <= len(self.classes) <= MOST_CLASSES:
-            raise SanpError("size, mean, std or classes make no sense")
+        good = len(self.mean) == len(self.std) <= LARGEST_CHANNELS and all(abs(n) <= _LARGEST for n in numbers)
+        if not good or not self.mean or min(self.std) < 1 / _LARGEST or not 1 <= self.image_size <= LARGEST_SIDE:
+            raise SanpError("size, mean or std make no sense")
+        if not 1 <= len(self.classes) <= MOST_CLASSES or max(map(len, self.classes)) > LONGEST_LABEL:
+            raise SanpError(
+                f"it has no classes, more than {MOST_CLASSES}, or names of more than {LONGEST_LABEL} letters"
+            )
         if self.resize not in get_args(Resize):
             raise unknown_name("resize", self.resize, get_args(Resize))
 
@@ -53,6 +60,27 @@ class Inputs:
         """The network's input for pixels (N, C, H, W) from 0 to 255: normalised as in training."""
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return (torch.as_tensor(pixels).float() / 255 - mean) / std
+
+
+def check_fits(network: nn.Module, inputs: Inputs, folder: Path) -> None:
+    """Raises an error if the network of the run in ``folder`` was not pruned on images as ``inputs`` says.
+
+    Also if one forward on such an image would take too much.
+    """
+    channels, size = len(inputs.mean), inputs.image_size
+    if (shape := _pruned_on(network)) is not None and shape[1:] != (channels, size, size):
+        raise SanpError(
+            f"{folder / INPUTS_FILE} says images of {channels}x{size}x{size}, the network was pruned on "
+            f"{'x'.join(map(str, shape[1:]))}: remove that file, it is made again from the data"
+        )
+    check_forward(network, torch.empty(1, channels, size, size, device="meta"), folder / INPUTS_FILE)
+
+
+def _pruned_on(network: nn.Module) -> tuple[int, ...] | None:
+    """The shape of the input that a network was pruned with, where the network knows it."""
+    shapes = network.origin.input_shapes if isinstance(network, GatedNetwork) else ()
+    shape: tuple[int, ...] | None = shapes[0] if shapes else getattr(network, "input_shape", None)
+    return shape
 
 
 def inputs_of(dataset: data.Dataset) -> Inputs:
@@ -73,10 +101,10 @@ def read_inputs(folder: Path) -> Inputs:
         try:
             kept = json.loads(read_text(path))
             return Inputs(
-                image_size=int(kept["image_size"]),
+                image_size=_whole(kept["image_size"]),
                 mean=tuple(map(float, kept["mean"])),
                 std=tuple(map(float, kept["std"])),
-                classes=tuple(map(str, kept["classes"])),
+                classes=tuple(_names(kept["classes"])),
                 resize=kept.get("resize", "crop"),
             )
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
@@ -84,6 +112,18 @@ def read_inputs(folder: Path) -> Inputs:
     found = inputs_of(run_folder.load_data(run_folder.read_run(folder)))
     keep_inputs(folder, found)
     return found
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"image_size is {shown(value)}, no whole number")
+    return value
+
+
+def _names(value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise TypeError("classes is no list of names")
+    return value
 
 
 def keep_inputs(folder: Path, found: Inputs) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from sanp.core.checks import is_finite, is_installed
 from sanp.core.errors import SanpError
 from sanp.core.files import append_line, own_folder, read_text, write_text
-from sanp.core.limits import MOST_EPOCHS, MOST_STAGES
+from sanp.core.limits import LONGEST_LABEL, MOST_EPOCHS, MOST_STAGES
 from sanp.evaluation import Report
 from sanp.training.stage import Progress, Watch
 
@@ -109,6 +109,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
             line = json.loads(text)
             if not isinstance(line, dict) or not isinstance(line.get("stage"), str):
                 raise ValueError("no stage is named")
+            if len(line["stage"]) > LONGEST_LABEL:
+                raise ValueError(f"a stage's name has {len(line['stage'])} letters")
             if not all(name == "stage" or value is None or _is_number(value) for name, value in line.items()):
                 raise ValueError("a value is no number")
         except (ValueError, RecursionError) as error:

@@ -79,7 +79,7 @@ def build_own(name: str, *, num_classes: int | None = None) -> nn.Module:
         raise
     except ImportError as error:
         raise SanpError(f"{name} cannot be imported ({error}): install {library}, or go to its folder") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end the program when it is imported or called
         raise SanpError(f"{name} cannot be built ({type(error).__name__}: {error})") from error
     if not isinstance(net, nn.Module):
         raise SanpError(f"{name} gives a {type(net).__name__}: give what builds a network")
@@ -105,7 +105,7 @@ def _from_module(name: str, num_classes: int | None) -> Any:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end the program when it is imported or called
         raise SanpError(f"{module_name} cannot be imported ({type(error).__name__}: {error})") from error
     factory = getattr(module, part, None)
     if factory is None:
@@ -116,7 +116,7 @@ def _from_module(name: str, num_classes: int | None) -> Any:
         raise SanpError(f"{name} is a {type(factory).__name__}: give a function or class that builds a network")
     try:
         return factory(num_classes=num_classes) if num_classes and _takes_classes(factory) else factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end the program when it is imported or called
         raise SanpError(
             f"{name} cannot be called ({type(error).__name__}: {error}): write a function that takes num_classes or "
             "nothing, and calls it"

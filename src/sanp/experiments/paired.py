@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sanp.core.errors import SanpError
+from sanp.experiments.documents import table_line
 from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
 
@@ -81,10 +82,12 @@ def right(folder: Path) -> Tensor:
 def paired_table(folders: Sequence[Path], pairs: Sequence[PairedRuns]) -> str:
     """A Markdown table of the first run in ``folders`` against each of the others."""
     rows = [
-        f"| {folders[0].name} against | images | right alone | other right alone | deviations | chance |",
+        table_line(
+            [f"{folders[0].name} against", "images", "right alone", "other right alone", "deviations", "chance"]
+        ),
         "|---|---|---|---|---|---|",
     ]
     for folder, pair in zip(folders[1:], pairs, strict=True):
-        counts = f"{pair.images} | {pair.first_alone} | {pair.second_alone}"
-        rows.append(f"| {folder.name} | {counts} | {pair.deviations:+.2f} | {pair.chance:.2g} |")
+        counts = (str(count) for count in (pair.images, pair.first_alone, pair.second_alone))
+        rows.append(table_line([folder.name, *counts, f"{pair.deviations:+.2f}", f"{pair.chance:.2g}"]))
     return "\n".join(rows) + "\n"

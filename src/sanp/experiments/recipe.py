@@ -9,7 +9,8 @@ from typing import Any, Literal
 from sanp.backbones import BACKBONES
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError, shown, unknown_name
-from sanp.core.files import read_text
+from sanp.core.files import read_bytes
+from sanp.core.limits import LARGEST_RECIPE, MOST_DOTS
 from sanp.data.held_out import check_amount
 from sanp.experiments.own_network import is_own
 from sanp.experiments.settings import OWN_SECTION, build_config, kinds, to_toml
@@ -223,7 +224,12 @@ def make_recipe(settings: Mapping[str, Any], where: str = "the recipe") -> Recip
 def read_recipe(path: Path) -> dict[str, Any]:
     """The settings in the recipe file ``path``, as plain values."""
     try:
-        return tomllib.loads(read_text(path))
+        text = read_bytes(path, LARGEST_RECIPE).decode("utf-8")
+        if any(line.count(".") > MOST_DOTS for line in text.splitlines()):
+            raise SanpError(f"{path} has a line with more than {MOST_DOTS} dots: correct it there")
+        return tomllib.loads(text)
+    except SanpError:
+        raise
     except OSError as error:
         raise SanpError(f"cannot read the recipe {path} ({error.strerror}): give a TOML file") from error
     except RecursionError as error:

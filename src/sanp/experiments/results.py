@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from sanp.core.errors import SanpError
+from sanp.core.checks import is_finite, is_kind
+from sanp.core.errors import SanpError, shown
+from sanp.core.files import append_line, read_text
+from sanp.core.limits import LARGEST_COUNT, LONGEST_LABEL
 from sanp.experiments.run_folder import read_report, read_run
+from sanp.methods import METHODS
 
 Line = dict[str, Any]
 """a line of a results file"""
@@ -57,21 +61,67 @@ def _within(pretrained: str | None) -> str | None:
 
 
 def append(path: Path, line: Line) -> None:
-    """Adds a line to the results file ``path``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    """Adds a line to the results file ``path``, which must be an ordinary file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SanpError(f"cannot write {path} ({error.strerror}): choose another folder") from error
+    append_line(path, json.dumps(line))
 
 
 def read_results(path: Path) -> Iterator[Line]:
     """The lines of the results file ``path``; none if the file does not exist."""
     if not path.exists():
         return
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = read_text(path).splitlines()
+    except (OSError, ValueError) as error:
+        raise SanpError(f"{path} cannot be read ({error}): give a folder of results files") from error
+    for number, text in enumerate(lines, 1):
         try:
-            yield json.loads(text)
-        except ValueError as error:
+            line = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise SanpError(f"{path}, line {number} is not JSON ({error}): remove it and run that row again") from error
+        if not isinstance(line, dict):
+            raise SanpError(f"{path}, line {number} is {shown(line)}: remove it and run that row again")
+        yield line
+
+
+RUN_TEXTS, RUN_NUMBERS = ("name", "method", "backbone", "data"), ("error", "flops", "pruned", "paper_flops")
+"""fields of every line of a run"""
+RUN_EXTRAS = tuple("kept dense_error overhead_flops spread sometimes_deeper_half seconds".split())
+"""numbers that a line may lack"""
+
+
+def read_run_lines(path: Path) -> Iterator[Line]:
+    """The lines of a results file that :func:`result_line` made; an error for one that it cannot have made."""
+    for number, line in enumerate(read_results(path), 1):
+        try:
+            _check_run(line)
+        except (KeyError, ValueError, TypeError) as error:
+            why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise SanpError(
+                f"{path}, line {number} is not of a run ({why}): remove it and run that row again"
+            ) from error
+        yield line
+
+
+def _check_run(line: Line) -> None:
+    for name in RUN_TEXTS:
+        if not isinstance(line[name], str) or len(line[name]) > LONGEST_LABEL:
+            raise ValueError(f"{name} is {shown(line[name])}")
+    if line["method"] not in METHODS:
+        raise ValueError(f"the method {shown(line['method'])} is not known")
+    for name in (*RUN_NUMBERS, *(each for each in RUN_EXTRAS if each in line)):
+        if not is_kind(line[name], float) or not is_finite(line[name]) or abs(line[name]) > LARGEST_COUNT:
+            raise ValueError(f"{name} is {shown(line[name])}")
+    counts = [line["dense_flops"], *line["epochs"], line["seed"], *([] if line["images"] is None else [line["images"]])]
+    if len(line["epochs"]) != 3 or line["dense_flops"] < 1:
+        raise ValueError("epochs or dense_flops is damaged")
+    if not all(is_kind(each, float) and 0 <= each <= LARGEST_COUNT for each in counts):
+        raise ValueError("epochs, images, seed or dense_flops is no count")
+    if not isinstance(line["config"], dict):
+        raise ValueError(f"config is {shown(line['config'])}")
 
 
 def commit() -> str | None:

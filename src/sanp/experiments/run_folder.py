@@ -1,7 +1,7 @@
 """A run folder: the names of its files, whether its run is finished, how to make it and to read it."""
 
 import json
-import shutil
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,12 +11,13 @@ from torch import nn
 from sanp import data
 from sanp.checkpoint import load
 from sanp.core import distributed
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, shown
 from sanp.core.files import own_folder, read_text, write_text
 from sanp.core.limits import LARGEST_COUNT
 from sanp.data.dataset import first_after_shuffle
 from sanp.experiments.own_network import build_named
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
+from sanp.experiments.state import clear_state
 from sanp.spm.module import OLDER_SETTINGS
 
 CONFIG, REPORT, MODEL, DENSE = "config.toml", "report.json", "model.safetensors", "dense.safetensors"
@@ -40,7 +41,7 @@ def prepare_folder(recipe: Recipe, folder: Path, resume: bool) -> None:
         return
     if config.exists():
         raise SanpError(f"{folder} holds a run already: go on with --resume {folder}, or choose another --out")
-    shutil.rmtree(folder / "state", ignore_errors=True)  # left over from a run whose config.toml was removed
+    clear_state(folder / "state")  # left over from a run whose config.toml was removed
     write_text(config, recipe.as_toml())
 
 
@@ -51,6 +52,11 @@ def check_sight(folder: Path) -> None:
         raise SanpError(
             f"{folder} is not seen by process {', '.join(filter(None, blind))}: give a folder that all share"
         )
+
+
+def folder_name(text: str) -> str:
+    """A name for a run folder that holds nothing but a name: no path, no parent, no line end, not too long."""
+    return re.sub(r"[^\w.%+-]", "-", text)[:200].lstrip(".") or "run"
 
 
 def is_finished(folder: Path) -> bool:
@@ -120,7 +126,7 @@ def read_report(folder: Path) -> dict[str, Any]:
         found = json.loads(read_text(path))
         if (version := found.get("format", REPORT_FORMAT)) != REPORT_FORMAT:
             raise SanpError(
-                f"{path} has format {version!r}, this sanp reads {REPORT_FORMAT}: use the sanp that wrote it"
+                f"{path} has format {shown(version)}, this sanp reads {REPORT_FORMAT}: use the sanp that wrote it"
             )
         numbers = [found[name] for name in NUMBERS] + [found["dense"][name] for name in ("accuracy", "flops")]
         optional = [part.get("seconds_per_image") or 0.0 for part in (found, found["dense"])]

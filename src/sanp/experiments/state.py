@@ -4,8 +4,9 @@
 generator at the end of stage K; from it the method's changes between stages are repeated.
 """
 
+import contextlib
 import json
-import shutil
+import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sanp.core.checks import is_finite
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, shown
 from sanp.core.files import read_tensor_file, write_atomically
 from sanp.core.limits import LARGEST_COUNT
 from sanp.training.stage import Stage
@@ -54,7 +55,7 @@ class Saved:
         """The saved position of the run; its start if nothing is saved."""
         stage, log = self._header.get("stage", 0), self._header.get("log", {})
         if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0 or not isinstance(log, dict):
-            raise _damaged(self.now, f"stage is {stage!r}")
+            raise _damaged(self.now, f"stage is {shown(stage)}")
         return Position(stage, log)
 
     def write(self, stage: Stage, position: Position) -> None:
@@ -95,7 +96,7 @@ class Saved:
                 scheduled.optimizer.load_state_dict(self._optimizer(number, scheduled.optimizer))
             step = self._header["step"]
             if not isinstance(step, int) or not 0 <= step <= stage.steps:
-                raise ValueError(f"step is {step!r} of {stage.steps}")
+                raise ValueError(f"step is {shown(step)} of {stage.steps}")
             stage.step = step
             if stage.also is not None:
                 stage.also.restore(_like(stage.also.state(), self._header["also"]))
@@ -116,7 +117,23 @@ class Saved:
 
     def clear(self) -> None:
         """Removes all state files; called when the run is finished."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        clear_state(self.folder)
+
+
+def clear_state(folder: Path) -> None:
+    """Removes the state files in a folder, those too that a killed process left half written, and the empty folder.
+
+    What else lies there is not a run's, and stays.
+    """
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if _STATE_FILE.fullmatch(path.name):
+                path.unlink()
+        folder.rmdir()
+
+
+_STATE_FILE = re.compile(r"(now|end-\d+)\.safetensors|\.(now|end-\d+)\.safetensors\.[0-9a-f]{8}")
+"""names of state files, and of the temporary files that they are written to first"""
 
 
 class Interrupted:
@@ -183,7 +200,7 @@ def _like(own: dict[str, Any], saved: Any) -> dict[str, Any]:
     for name, value in saved.items():
         number = isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
         if isinstance(own[name], int | float | None) and not (number or value is None):
-            raise ValueError(f"{name} is {value!r}")
+            raise ValueError(f"{name} is {shown(value)}")
     return saved
 
 
@@ -204,7 +221,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise _damaged(path, error) from error
     if version != STATE_FORMAT:
         raise SanpError(
-            f"{path} has format {version!r}, this sanp reads {STATE_FORMAT}: go on with the sanp that wrote it"
+            f"{path} has format {shown(version)}, this sanp reads {STATE_FORMAT}: go on with the sanp that wrote it"
         )
     if names != sorted(tensors):
         raise _damaged(path, "tensors are missing")

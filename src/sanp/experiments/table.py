@@ -9,6 +9,8 @@ from statistics import fmean
 
 from sanp.core.errors import unknown_name
 from sanp.core.files import write_text
+from sanp.core.plain_text import plain
+from sanp.experiments.documents import table_line
 from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import read_report, read_run
 from sanp.experiments.seeds import mean_and_deviation
@@ -178,33 +180,45 @@ def to_markdown(rows: list[Row]) -> str:
     """The rows as a Markdown table."""
     heading, *lines = cells(rows)
     ruled = [heading, ["---"] * len(heading), *lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in ruled) + "\n"
+    return "\n".join(map(table_line, ruled)) + "\n"
 
 
 def to_csv(rows: list[Row]) -> str:
     """The rows as comma-separated values; L-a and S-a are ``yes`` or empty."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(cells(rows, tick="yes"))
+    lines = ([_not_a_formula(cell) for cell in line] for line in cells(rows, tick="yes"))
+    csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
+
+
+def _not_a_formula(cell: str) -> str:
+    """The cell as text that no spreadsheet computes; a negative number stays one."""
+    return f"'{cell}" if cell[:1] in ("=", "+", "@") or (cell[:1] == "-" and not cell[1:2].isdigit()) else cell
 
 
 def to_latex(rows: list[Row]) -> str:
     """The rows as a LaTeX tabular like those of the paper, with a rule after each backbone."""
-    heading, *lines = cells(rows, tick=r"\checkmark")
-    escape = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"})
-    written = [r"\begin{tabular}{|" + "c|" * len(heading) + "}", r"\hline", _latex_line(heading, escape)]
+    heading, *lines = cells(rows)
+    written = [r"\begin{tabular}{|" + "c|" * len(heading) + "}", r"\hline", _latex_line(heading)]
     last: tuple[str, str] | None = None
     for row, line in zip(rows, lines, strict=True):
         group = (row.data, row.backbone)
         if group != last:
             written.append(r"\hline")
-        written.append(_latex_line(line, escape))
+        written.append(_latex_line(line))
         last = group
     return "\n".join([*written, r"\hline", r"\end{tabular}"]) + "\n"
 
 
-def _latex_line(line: list[str], escape: dict[int, str]) -> str:
-    return " & ".join(cell.translate(escape) for cell in line) + r" \\"
+def _latex_line(line: list[str]) -> str:
+    return " & ".join(plain(cell).translate(_LATEX) for cell in line) + r" \\"
+
+
+_LATEX = str.maketrans(
+    {each: f"\\{each}" for each in "%_&#${}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "✓": r"\checkmark"}
+)
+"""characters that LaTeX would read as its own, and the tick"""
 
 
 TABLE_FORMATS: dict[str, Callable[[list[Row]], str]] = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}

@@ -7,8 +7,9 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, shown
 from sanp.core.files import read_tensor_file
+from sanp.core.limits import LONGEST_LABEL
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def take_weights(net: nn.Module, path: Path) -> Taken:
         raise SanpError(f"{path} cannot be read as a safetensors file ({error}): give another") from error
     own = net.state_dict(keep_vars=True)
     tensors = {_renamed(name, tensors, own): tensor for name, tensor in tensors.items()}
-    fitting = {name for name, tensor in tensors.items() if name in own and own[name].shape == tensor.shape}
+    fitting = {name for name, tensor in tensors.items() if name in own and _fits(own[name], tensor)}
     if not fitting:
         raise SanpError(
             f"{path} holds no tensor that fits {type(net).__name__}: it has {_few(tuple(tensors))}, and the network "
@@ -57,6 +58,13 @@ def take_weights(net: nn.Module, path: Path) -> Taken:
     other = tuple(name for name in tensors if name in own and name not in fitting)
     unknown = tuple(name for name in tensors if name not in own)
     return Taken(len(fitting), other, unknown, tuple(name for name in own if name not in fitting))
+
+
+def _fits(own: object, tensor: torch.Tensor) -> bool:
+    """Whether a tensor of a file can take the place of one of the network."""
+    if not isinstance(own, torch.Tensor) or tensor.is_complex() != own.is_complex():
+        return False
+    return own.shape == tensor.shape and own.is_floating_point() == tensor.is_floating_point()
 
 
 def _renamed(name: str, tensors: dict[str, torch.Tensor], own: dict[str, torch.Tensor]) -> str:
@@ -71,4 +79,6 @@ def _renamed(name: str, tensors: dict[str, torch.Tensor], own: dict[str, torch.T
 
 
 def _few(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return ", ".join(name if len(name) <= LONGEST_LABEL else shown(name) for name in names[:4]) + (
+        f" and {len(names) - 4} more" if len(names) > 4 else ""
+    )

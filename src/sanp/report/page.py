@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from sanp.core.errors import SanpError
 from sanp.core.files import write_text
+from sanp.core.plain_text import escaped, plain_lines
 from sanp.report.charts.chart import Chart
 from sanp.report.charts.runs_table import runs_table
 from sanp.report.charts.trade_off import trade_off_of_runs
@@ -78,7 +79,19 @@ def _plain(chart: Chart) -> dict[str, Any]:
 
 
 def _packed(figures: dict[str, Any]) -> str:
-    return _compressed(json.dumps(figures, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
+    return _compressed(plain_json(json.dumps(figures, ensure_ascii=False, separators=(",", ":"))).encode("utf-8"))
+
+
+def plain_json(text: str) -> str:
+    """JSON in whose strings what is not printable, such as marks that turn text around, is written by its code."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else "\\" + escaped(each) for each in text)
+
+
+def _printed(value: Any) -> Any:
+    """Text from outside as a template prints it."""
+    return plain_lines(value) if type(value) is str else value
 
 
 @cache
@@ -94,5 +107,10 @@ def _compressed(content: bytes) -> str:
 def _environment() -> jinja2.Environment:
     loader = jinja2.FunctionLoader(read_part)
     return jinja2.Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        loader=loader,
+        autoescape=True,
+        finalize=_printed,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )

@@ -10,13 +10,11 @@ import torch
 from torch import nn
 
 from sanp.core.errors import SanpError
-from sanp.core.forward_size import check_forward
 from sanp.data.decode import decode
 from sanp.experiments.budgeted import at_budget
 from sanp.experiments.calibrated import calibrated
-from sanp.experiments.inputs import INPUTS_FILE, Inputs, read_inputs
+from sanp.experiments.inputs import Inputs, check_fits, read_inputs
 from sanp.experiments.run_folder import load_run
-from sanp.gating.network import GatedNetwork
 from sanp.report.fast_look import FastLook
 
 
@@ -42,13 +40,6 @@ class Prediction:
         return asdict(self)
 
 
-def _pruned_on(network: nn.Module) -> tuple[int, ...] | None:
-    """The shape of the input that a network was pruned with, where the network knows it."""
-    shapes = network.origin.input_shapes if isinstance(network, GatedNetwork) else ()
-    shape: tuple[int, ...] | None = shapes[0] if shapes else getattr(network, "input_shape", None)
-    return shape
-
-
 class Predictor:
     """The network of the run in a folder, ready for image files; ``budget`` is one of its range, if it has a dial.
 
@@ -60,12 +51,7 @@ class Predictor:
         self.inputs: Inputs = read_inputs(folder)
         self.network: nn.Module = at_budget(calibrated(load_run(folder, self.inputs), folder, precision), budget).eval()
         size, channels = self.inputs.image_size, len(self.inputs.mean)
-        if (shape := _pruned_on(self.network)) is not None and shape[1:] != (channels, size, size):
-            raise SanpError(
-                f"{folder / INPUTS_FILE} says images of {channels}x{size}x{size}, the network was pruned on "
-                f"{'x'.join(map(str, shape[1:]))}: remove that file, it is made again from the data"
-            )
-        check_forward(self.network, torch.empty(1, channels, size, size, device="meta"), folder / INPUTS_FILE)
+        check_fits(self.network, self.inputs, folder)
         self.look = FastLook(self.network, torch.zeros(1, channels, size, size), precision)
 
     def pixels(self, image: Path) -> npt.NDArray[np.uint8]:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sanp.core.limits import LARGEST_COUNT, MOST_CLASSES, MOST_LAYERS
+from sanp.core.errors import shown
+from sanp.core.limits import LARGEST_COUNT, LONGEST_LABEL, MOST_CLASSES, MOST_LAYERS
 from sanp.evaluation import LayerReport, Report
 
 COUNTS = ("channels", "never", "sometimes", "always", "dense_flops")
@@ -18,7 +19,7 @@ def parse_report(found: Mapping[str, Any]) -> Report:
         raise ValueError(f"more than {MOST_LAYERS} layers or {MOST_CLASSES} classes")
     layers = tuple(
         LayerReport(
-            name=str(layer["name"]),
+            name=name_of(layer["name"]),
             kept=share(layer["kept"]),
             flops=as_count(layer["flops"]),
             **{name: int(as_count(layer[name])) for name in COUNTS},
@@ -45,11 +46,18 @@ def parse_report(found: Mapping[str, Any]) -> Report:
     )
 
 
+def name_of(value: Any) -> str:
+    """The value, if it can be the name of a layer."""
+    if not isinstance(value, str) or len(value) > LONGEST_LABEL:
+        raise ValueError(f"{shown(value)} is no name of a layer")
+    return value
+
+
 def as_count(value: Any) -> float:
     """The value as a number, if it can be a number of channels or FLOPs."""
     number = float(value)
     if not 0 <= number <= LARGEST_COUNT:
-        raise ValueError(f"{value!r} is not a count")
+        raise ValueError(f"{shown(value)} is not a count")
     return number
 
 
@@ -62,5 +70,5 @@ def share(value: Any) -> float:
     """The value as a number, if it lies between 0 and 1."""
     number = as_count(value)
     if number > 1 + 1e-9:  # a mean of ones may be rounded up
-        raise ValueError(f"{value!r} is not a share")
+        raise ValueError(f"{shown(value)} is not a share")
     return number

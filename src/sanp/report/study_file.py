@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from sanp.core.errors import SanpError
 from sanp.core.files import check_tensor_file, write_atomically
-from sanp.core.limits import LARGEST_COUNT, LARGEST_STUDY, MOST_CLASSES, MOST_LAYERS
+from sanp.core.limits import LARGEST_COUNT, LARGEST_STUDY, LONGEST_LABEL, MOST_CLASSES, MOST_LAYERS
 from sanp.experiments import run_folder
 from sanp.experiments.inputs import inputs_of, keep_inputs
 from sanp.report.saved_report import are_counts
@@ -75,6 +75,7 @@ def _is_whole(study: Study) -> bool:
     sides = study.pictures.shape[1:]
     return (
         classes <= MOST_CLASSES
+        and all(len(name) <= LONGEST_LABEL for name in (*study.classes, *study.open))
         and len(study.open) <= MOST_LAYERS
         and all(_within(numbers, np.integer, (images,), classes - 1) for numbers in (study.labels, study.answers))
         and _within(study.confidence, np.floating, (images,), 1 + 1e-6)

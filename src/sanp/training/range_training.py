@@ -144,11 +144,13 @@ class RangeTraining:
 
     def restore(self, state: Mapping[str, float | None]) -> None:
         """Restores a state that :meth:`state` returned."""
-        self.share = float(state["share"] or self.low)
+        share = float(state["share"] or self.low)
+        levels = [float(level) for knot in range(KNOTS) if (level := state[f"threshold_{knot}"]) is not None]
+        if len(levels) not in (0, KNOTS) or not self.low <= share <= self.high:
+            raise ValueError(f"a range of budgets has {len(levels)} thresholds and a budget of {share}")
+        self.share, self._thresholds = share, levels
         for end, each in (("lowest", self._lowest), ("highest", self._highest)):
             each.restore({name: state[f"{end}_{name}"] for name in each.state()})
-        levels = [state[f"threshold_{knot}"] for knot in range(KNOTS)]
-        self._thresholds = [float(level) for level in levels if level is not None]
         self.network.freeze_norms(self.begun)
 
 

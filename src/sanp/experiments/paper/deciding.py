@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from sanp.backbones import build
+from sanp.core.forward_size import check_forward, check_numbers
 from sanp.experiments.recipe import make_recipe
 from sanp.methods.parts.gating_method import GatingMethod
 
@@ -25,14 +26,16 @@ def deciding_flops(line: dict[str, Any]) -> float | None:
 
 @cache
 def _of_settings(config: str) -> float | None:
-    settings = json.loads(config)
-    method = make_recipe(settings).pruning_method()
+    recipe = make_recipe(json.loads(config), "a results line")
+    method = recipe.pruning_method()
     if not method.sample_adaptive:
         return 0.0
     if not isinstance(method, GatingMethod):
         return None
-    size = settings["image_size"]
+    shape = (1, 3, recipe.image_size, recipe.image_size)
     # The classifier is not gated, so that the number of classes does not matter.
-    network = build(settings["backbone"], num_classes=2, image_size=size)
-    gated = method.gate(network, torch.zeros(1, 3, size, size), spm=make_recipe(settings).spm)
+    network = build(recipe.backbone, num_classes=2, image_size=recipe.image_size)
+    check_numbers([shape], "a results line")
+    check_forward(network, torch.empty(shape, device="meta"), "a results line")
+    gated = method.gate(network, torch.zeros(shape), spm=recipe.spm)
     return float(gated.overhead_flops)

@@ -13,7 +13,7 @@ from sanp.experiments.metrics import seconds_of
 from sanp.experiments.paper.channel_use import ChannelUse, channel_use
 from sanp.experiments.paper.rows import TABLES, RecipeRow, Scope, row_folder, same_work, select
 from sanp.experiments.paper.stale import changed
-from sanp.experiments.results import Line, append, read_results, result_line
+from sanp.experiments.results import Line, append, read_run_lines, result_line
 from sanp.experiments.training_batches import Tell
 
 PRUNED = ("table3/resnet18-sanp", "table1/vgg19-sanp", "table1/m_cifarnet-sanp")
@@ -54,7 +54,7 @@ def make_lines(
     path, there = results / f"{figure}.jsonl", 0
     for row in rows:
         folder = row_folder(runs, row.name, row.recipe)
-        lines = [line for line in read_results(path) if line["name"] == row.name and same_work(line, row.recipe)]
+        lines = [line for line in read_run_lines(path) if line["name"] == row.name and same_work(line, row.recipe)]
         if any(not changed(line["config"], row.recipe) for line in lines):
             tell(f"{figure}: {row.name} is in {path.name} already")
         elif run_folder.is_finished(folder):

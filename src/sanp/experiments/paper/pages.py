@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sanp.core.errors import SanpError
-from sanp.experiments.documents import fill
+from sanp.experiments.documents import fill, read_document
 from sanp.experiments.paper.tables import readme_table, results_page
 
 PAGES = {"tables": results_page, "cifar10": readme_table}
@@ -31,8 +31,5 @@ def write_pages(results: Path, recipes: Path, pages: Iterable[Path]) -> None:
 
 
 def _markers(page: Path) -> list[str]:
-    try:
-        text = page.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SanpError(f"cannot read the page {page} ({error}): give --page a Markdown file") from error
-    return [marker for marker in PAGES if f"<!-- {marker} -->" in text]
+    text = read_document(page)
+    return [marker for marker in PAGES if f"<!-- {marker} -->" in text and f"<!-- end of {marker} -->" in text]

@@ -10,7 +10,7 @@ from sanp.experiments.compare import Job, carry_out
 from sanp.experiments.metrics import Stopwatch, seconds_of
 from sanp.experiments.paper.rows import RecipeRow, row_folder, same_work
 from sanp.experiments.paper.stale import changed
-from sanp.experiments.results import append, read_results, result_line
+from sanp.experiments.results import append, read_run_lines, result_line
 from sanp.experiments.run_folder import MODEL, is_finished
 from sanp.experiments.shipped import names, result_of
 from sanp.experiments.training_batches import Tell
@@ -134,7 +134,7 @@ class _Work:
 
 def _lines(name: str, job: Job, results: Path) -> list[dict[str, Any]]:
     """The results lines of a row with the epochs, images and seed of this run."""
-    return [line for line in read_results(results) if line["name"] == name and same_work(line, job.recipe)]
+    return [line for line in read_run_lines(results) if line["name"] == name and same_work(line, job.recipe)]
 
 
 def _shipped(name: str, job: Job, results: Path) -> str | None:

@@ -10,7 +10,8 @@ from sanp.core.errors import SanpError, unknown_name
 from sanp.experiments.compare import dense_recipe
 from sanp.experiments.paper.stale import changed
 from sanp.experiments.recipe import Recipe, make_recipe, read_recipe
-from sanp.experiments.run_folder import CONFIG, read_run
+from sanp.experiments.run_folder import CONFIG, folder_name, read_run
+from sanp.experiments.seeds import check_seeds
 
 TABLES = {
     "table1": "Table 1: CIFAR-10",
@@ -79,8 +80,7 @@ def select(
     ``backbone`` selects the rows of one backbone, ``rows`` those with these file names. ``scope`` shortens them. Each
     is there for ``seeds`` seeds, from that of its recipe on; the dense network is the same for all of them.
     """
-    if seeds < 1:
-        raise SanpError(f"seeds {seeds}: give at least 1")
+    check_seeds(seeds)
     wanted, known = set(rows), {path.stem for table in TABLES for path in (recipes / table).glob("*.toml")}
     found: list[RecipeRow] = []
     for name in sorted(wanted - known):
@@ -107,7 +107,7 @@ def row_folder(runs: Path, name: str, recipe: Recipe) -> Path:
     short = f"-{recipe.limit}" if recipe.limit else ""
     seed = f"-seed{recipe.seed}" if recipe.seed else ""
     epochs = f"{fit.pretrain_epochs}.{fit.warmup_epochs}.{fit.joint_epochs}"
-    first = folder = runs / f"{name.replace('/', '-')}-{epochs}{short}{seed}"
+    first = folder = runs / f"{folder_name(name)}-{epochs}{short}{seed}"
     number = 1
     while (folder / CONFIG).is_file() and changed(read_run(folder).as_dict(), recipe):
         number += 1

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from sanp.experiments.documents import markdown_text, table_line
 from sanp.experiments.paper.deciding import deciding_flops
 from sanp.experiments.paper.rows import TABLES, recipes_now
 from sanp.experiments.paper.stale import changed
 from sanp.experiments.recipe import PRESETS
-from sanp.experiments.results import Line, read_results
+from sanp.experiments.results import Line, read_run_lines
 from sanp.experiments.seeds import mean_and_deviation
 from sanp.experiments.table import NAMES, display_name
 from sanp.methods import METHODS
@@ -75,9 +76,9 @@ def results_page(results: Path, recipes: Path | None = None) -> str:
 
     Rows that differ from the recipes in the folder ``recipes`` are marked, with the settings that differ below.
     """
-    dense, parts = list(read_results(results / "dense.jsonl")), []
+    dense, parts = list(read_run_lines(results / "dense.jsonl")), []
     for table, title in TABLES.items():
-        lines = [line for line in read_results(results / f"{table}.jsonl") if on_all_images(line)]
+        lines = [line for line in read_run_lines(results / f"{table}.jsonl") if on_all_images(line)]
         if lines:
             rows = with_dense(entries(lines, recipes), entries(dense, recipes))
             parts.append(f"### {title}\n\n{HEADING}\n" + "\n".join(map(_row, rows)) + _reasons(rows))
@@ -89,7 +90,7 @@ def readme_table(results: Path, recipes: Path | None = None) -> str:
 
     It has the CIFAR-10 rows with default settings, of whole runs.
     """
-    lines = [line for table in ("table1", "methods", "table3") for line in read_results(results / f"{table}.jsonl")]
+    lines = [line for table in ("table1", "methods", "table3") for line in read_run_lines(results / f"{table}.jsonl")]
     chosen = entries(
         (line for line in lines if line["data"] == "cifar10" and not variant(line) and on_all_images(line)), recipes
     )
@@ -97,7 +98,7 @@ def readme_table(results: Path, recipes: Path | None = None) -> str:
         return "No run is finished yet: `sanp reproduce table1` adds a row here for each that is."
     order = {name: place for place, name in enumerate(NAMES)}
     grouped = sorted(chosen, key=lambda entry: order.get(entry.first["backbone"], len(order)))
-    rows = with_dense(grouped, entries(read_results(results / "dense.jsonl"), recipes))
+    rows = with_dense(grouped, entries(read_run_lines(results / "dense.jsonl"), recipes))
     return SHORT_HEADING + "\n" + "\n".join(map(_short_row, rows)) + _stale_note(rows)
 
 
@@ -159,16 +160,12 @@ def _row(entry: TableEntry) -> str:
     ticks = ("✓" if method.layer_adaptive else "", "✓" if method.sample_adaptive else "")
     by_paper = "" if line["method"] == "dense" else f"{100 * (1 - entry.mean('paper_flops') / line['dense_flops']):.1f}"
     costs = (by_paper, _deciding(entry), length(line))
-    return _joined([*_names(entry), *ticks, *_measured(entry), *costs, *_in_paper(line)])
+    return table_line([*_names(entry), *ticks, *_measured(entry), *costs, *_in_paper(line)])
 
 
 def _short_row(entry: TableEntry) -> str:
     line = entry.first
-    return _joined([*_names(entry), *_measured(entry), _deciding(entry), length(line), *_in_paper(line)])
-
-
-def _joined(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return table_line([*_names(entry), *_measured(entry), _deciding(entry), length(line), *_in_paper(line)])
 
 
 def _names(entry: TableEntry) -> tuple[str, str]:
@@ -207,7 +204,7 @@ def _deciding(entry: TableEntry) -> str:
 def _reasons(rows: list[TableEntry]) -> str:
     """The settings in which stale rows differ from their recipes, a line for each row."""
     stale = [row for row in rows if row.stale]
-    told = [f"- {row.first['name']}: {'; '.join(row.stale)}" for row in stale]
+    told = [markdown_text(f"- {row.first['name']}: {'; '.join(row.stale)}") for row in stale]
     return f"\n\n{STALE} The recipe has other settings now:\n\n" + "\n".join(told) if told else ""
 
 

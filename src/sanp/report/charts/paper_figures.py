@@ -9,10 +9,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sanp.core.colours import BLUE, GREEN, ORANGE, PINK
+from sanp.core.errors import SanpError
 from sanp.evaluation import LayerReport
 from sanp.experiments.paper.rows import TABLES
 from sanp.experiments.paper.tables import latest, length, model
-from sanp.experiments.results import Line, read_results
+from sanp.experiments.results import Line, read_run_lines
 from sanp.experiments.table import display_name
 from sanp.report.charts.channels import NO_TICKS, channel_order
 from sanp.report.charts.chart import Chart
@@ -31,9 +32,15 @@ def paper_charts(results: Path, figures: Iterable[str]) -> dict[str, Chart]:
     charts: dict[str, Chart] = {}
     for figure in figures:
         files = TABLES if figure == "trade" else (figure,)
-        lines = [line for name in files for line in latest(read_results(results / f"{name}.jsonl"))]
-        for chart in CHARTS[figure](lines):
-            charts[chart.key] = chart
+        lines = [line for name in files for line in latest(read_run_lines(results / f"{name}.jsonl"))]
+        try:
+            drawn = CHARTS[figure](lines)
+        except (KeyError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
+            why = f"a line lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+            raise SanpError(
+                f"{figure} cannot be drawn from {results} ({why}): remove that line, run it again"
+            ) from error
+        charts |= {chart.key: chart for chart in drawn}
     return charts
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from sanp.core.plain_text import plain
+
 SCALE = "Cividis"
 """one colour scale for every heat map: even in lightness, the same for all kinds of sight"""
 LIGHT, DARK = ("#1b1f27", "#d5d9e0"), ("#e9ecf1", "#3a414d")
@@ -48,4 +50,4 @@ def axis_names(names: Sequence[str]) -> list[str]:
     """Names for an axis: shortened where they stay different, and escaped, since plotly reads markup in them."""
     short = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in names]
     chosen = short if len(set(short)) == len(set(names)) else names
-    return [name.replace("&", "&amp;").replace("<", "&lt;") for name in chosen]
+    return [plain(name).replace("&", "&amp;").replace("<", "&lt;") for name in chosen]
