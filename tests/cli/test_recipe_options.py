@@ -20,6 +20,6 @@ def test_help_shows_what_most_runs_need_on_two_screens(run: Run, monkeypatch: py
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = run("train", "--help")
     lines = out.splitlines()
-    assert len(lines) <= 2 * 32 and max(map(len, lines)) <= 80
+    assert len(lines) <= 2 * 24 and max(map(len, lines)) <= 80
     assert all(f"--{name}" in out for name in ("data", "budget", "epochs", "help-all"))
     assert "--fit.lr" not in out and "--fbs.lasso" not in out

@@ -23,6 +23,6 @@ def test_a_file_keeps_the_descriptors(tmp_path: Path) -> None:
     pruned = run_stages(FixedK(config=FixedKConfig(standardize=False)).stages(SmallNet(), short))
     sanp.save(pruned, tmp_path / "pruned.safetensors")
     loaded = sanp.load(tmp_path / "pruned.safetensors", SmallNet())
-    x = short.example()
+    x = short.example(SmallNet())
     with torch.no_grad():
         torch.testing.assert_close(loaded.eval()(x), pruned.eval()(x))

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from sanp.report.bench_page import write_bench
 from sanp.report.figure_files import write_figures
 from sanp.report.page import write_page
+from tests.report.test_bench_page import FOUND
 from tests.tools import tiny_run
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here: run make browser-test")
@@ -43,7 +45,9 @@ def browser() -> Iterator["playwright.Browser"]:
         browser.close()
 
 
-@pytest.fixture(params=[(390, "dark"), (1200, "light")], ids=["phone-dark", "desktop-light"])
+@pytest.fixture(
+    params=[(390, "dark"), (820, "light"), (1440, "light")], ids=["phone-dark", "tablet-light", "desktop-light"]
+)
 def visit(browser: "playwright.Browser", request: pytest.FixtureRequest) -> Iterator[Visit]:
     width, scheme = request.param
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -147,6 +151,42 @@ def test_it_prints_light_and_within_the_paper(opened: Visit, tmp_path: Path) -> 
     widths = page.evaluate("[...document.querySelectorAll('.main-svg')].map(svg => svg.getBoundingClientRect().width)")
     assert widths and max(widths) <= 700
     assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+@pytest.fixture
+def timed(tmp_path: Path, visit: Visit) -> Visit:
+    """The page of a benchmark."""
+    visit.page.goto(write_bench(FOUND, tmp_path / "bench.html").as_uri())
+    visit.page.wait_for_selector("html[data-ready]", state="attached")
+    return visit
+
+
+def test_the_page_of_a_benchmark_draws_sorts_and_downloads(timed: Visit, tmp_path: Path) -> None:
+    page = timed.page
+    assert page.locator("figure.chart .main-svg").count() >= page.locator("figure.chart").count() == 2
+    assert page.locator("#trouble").is_hidden()
+    check_fits_and_keep(timed, "bench", tmp_path)
+    table = page.locator("article > .scroll table")
+    table.get_by_role("button", name="ms an image").click()
+    shown = [float(text) for text in table.locator("tbody td:nth-child(3)").all_inner_texts()]
+    assert shown == sorted(row.ms for row in FOUND.rows)
+    with page.expect_download() as download:
+        page.locator("#download").select_option("bench-times|svg")
+    assert Path(download.value.path()).read_bytes().startswith(b"<svg")
+    assert [url for url in timed.requests if not url.startswith(("data:", "blob:", "file:"))] == []
+    assert timed.troubles == []
+
+
+def test_texts_on_a_chart_do_not_leave_it(timed: Visit) -> None:
+    """The numbers beside the bars and the names before them."""
+    outside = """[...document.querySelectorAll('.plot')].flatMap(plot => {
+        const box = plot.getBoundingClientRect();
+        return [...plot.querySelectorAll('text')].filter(text => {
+            const its = text.getBoundingClientRect();
+            return its.width && (its.left < box.left - 1 || its.right > box.right + 1);
+        }).map(text => text.textContent);
+    })"""
+    assert timed.page.evaluate(outside) == []
 
 
 @pytest.fixture

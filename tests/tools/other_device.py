@@ -1,10 +1,13 @@
 """A second device that needs no hardware: tensors that say they are on ``meta``, compute on the CPU, and refuse to be
-mixed with tensors of the CPU, as a GPU does."""
+mixed with tensors of the CPU, as a GPU does, and float64, as Apple's GPUs do."""
 
+import sys
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -12,6 +15,8 @@ NAME = "meta"
 aten = torch.ops.aten
 MOVES = {aten._to_copy.default, aten.copy_.default, aten._local_scalar_dense.default}
 """operators that may see both devices"""
+INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
+"""operators whose indices may be on the CPU"""
 
 
 class There(Tensor):
@@ -40,7 +45,10 @@ def run(op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     tensors: list[Tensor] = []
     tree_map(lambda leaf: tensors.append(leaf) if isinstance(leaf, Tensor) else None, (args, kwargs))
     there = any(isinstance(each, There) for each in tensors)
-    here = [each for each in tensors if not isinstance(each, There) and each.dim() > 0]
+    looked_at = (args[0], *args[2:]) if op in INDEXED else args
+    beside: list[Tensor] = []
+    tree_map(lambda leaf: beside.append(leaf) if isinstance(leaf, Tensor) else None, (looked_at, kwargs))
+    here = [each for each in beside if not isinstance(each, There) and each.dim() > 0]
     if there and here and op not in MOVES:
         raise RuntimeError(f"{op} mixes devices: a tensor {tuple(here[0].shape)} is on the CPU")
     target = kwargs.get("device")
@@ -52,6 +60,8 @@ def run(op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     elif op is aten._local_scalar_dense.default:
         there = False
     owners = {id(each.here): each for each in tensors if isinstance(each, There)}
+    if there and kwargs.get("dtype") == torch.float64:
+        raise TypeError(f"{op} makes float64, which this device has not")
     bare = tree_map(lambda leaf: leaf.here if isinstance(leaf, There) else leaf, (args, kwargs))
     result = op(*bare[0], **bare[1])
     if op is aten._to_copy.default and there and isinstance(result, Tensor) and id(result) in owners:
@@ -69,5 +79,43 @@ def run(op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 class OtherDevice(TorchDispatchMode):
     """Inside, ``tensor.to("meta")`` and ``torch.zeros(..., device="meta")`` make tensors of the other device."""
 
+    def __enter__(self) -> Any:
+        self._functions = _Functions()
+        self._functions.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._functions.__exit__(*error)
+
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return run(op, args, kwargs or {})
+
+
+class _Functions(TorchFunctionMode):
+    """What PyTorch does before any operator: ``torch.tensor`` of numbers, ``tolist``, where a tensor lies."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function in (Tensor.tolist, Tensor.data_ptr) and isinstance(args[0], There):
+            return function(args[0].here)
+        made_there = kwargs.get("device") is not None and torch.device(kwargs["device"]).type == NAME
+        if function is torch.tensor and made_there:
+            return function(*args, **{**kwargs, "device": "cpu"}).to(NAME)
+        return function(*args, **kwargs)
+
+
+def installed(patch: pytest.MonkeyPatch) -> OtherDevice:
+    """The other device in place of ``mps``: until the patch is undone, whatever asks for ``mps`` gets it."""
+    from sanp.core import devices
+
+    chosen = devices.chosen_device
+
+    def other(name: str) -> torch.device:
+        return torch.device(NAME) if name == "mps" else chosen(name)
+
+    patch.setattr(devices, "WITHOUT_DOUBLE", {NAME})
+    for module in [module for name, module in sys.modules.items() if name.startswith("sanp.")]:
+        if getattr(module, "chosen_device", None) is chosen:
+            patch.setattr(module, "chosen_device", other)
+    return OtherDevice()

@@ -9,6 +9,7 @@ from sanp.core import devices
 from sanp.core.devices import chosen_device, exact_on
 from sanp.gating.gating import planned_cost
 from tests.conftest import SmallNet
+from tests.tools import other_device
 from tests.tools.other_device import NAME, OtherDevice, There
 
 Batches = list[tuple[Tensor, Tensor]]
@@ -22,7 +23,11 @@ def test_the_other_device_refuses_mixtures_and_computes_the_same() -> None:
         assert isinstance(there, There) and there.device.type == NAME
         with pytest.raises(RuntimeError, match="mixes devices"):
             _ = there + x
+        with pytest.raises(TypeError, match="float64"):
+            there.double()
         assert torch.equal((there @ there.T).to("cpu"), x @ x.T)
+        assert torch.equal(there[torch.tensor([2, 0])].to("cpu"), x[[2, 0]])  # as a GPU's are, by indices of the CPU
+        assert torch.tensor([1, 2], device=NAME).tolist() == [1, 2]
 
 
 def carried_out(loader: Batches, device: str) -> tuple[sanp.GatedNetwork, list[float]]:
@@ -38,9 +43,11 @@ def carried_out(loader: Batches, device: str) -> tuple[sanp.GatedNetwork, list[f
     return gated, [trained[0].loss, *(epoch.loss for epoch in history), report.accuracy, report.kept, reached]
 
 
-def test_training_gating_and_evaluation_stay_on_the_network_s_device(squares_loader: Batches) -> None:
+def test_training_gating_and_evaluation_stay_on_the_network_s_device(
+    squares_loader: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = [(x[:16], y[:16]) for x, y in squares_loader[:2]]
-    with OtherDevice():
+    with other_device.installed(monkeypatch):
         gated, there = carried_out(few, NAME)
         assert all(isinstance(parameter.data, There) for parameter in gated.parameters())
     assert there == pytest.approx(carried_out(few, "cpu")[1], rel=1e-3)

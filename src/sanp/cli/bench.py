@@ -2,22 +2,26 @@
 
 import json
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress as Bar
 from rich.table import Column, Table
 from torch import Tensor, nn
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, read_input, with_network
+from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, engine_device, read_input, with_network
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
 from sanp.core.files import write_text
 from sanp.engine.bench.bench import Bench, BenchConfig, bench, random_images
-from sanp.engine.bench.tables import time_against_flops, write_figure
+from sanp.engine.bench.tables import check_figure, time_against_flops, write_figure
 from sanp.experiments.budgeted import at_budget, training_images
 from sanp.experiments.calibrated import calibrated
 from sanp.experiments.own_network import build_named
@@ -28,6 +32,8 @@ from sanp.gating.network import GatedNetwork
 
 THRESHOLD_IMAGES = 128
 """images that the thresholds of each cost are set on"""
+REDRAW_SECONDS = 0.5
+"""seconds between two drawings of the progress"""
 
 
 @with_network
@@ -46,6 +52,9 @@ def bench_network(
     precision: Annotated[str, typer.Option(help="What the engine computes in: fp32 or int8.")] = "fp32",
     seconds: Annotated[float, typer.Option(help="Seconds that each row is measured for.")] = 2.0,
     core: Annotated[int | None, typer.Option(help="Processor core to stay on (default: the last).")] = None,
+    device: Annotated[
+        str, typer.Option(help="cuda or mps: time torch on that device too; auto or cpu: the processor alone.")
+    ] = "auto",
     figure: Annotated[
         Path | None,
         typer.Option(help="File of the figure: .html, .svg, .png or .pdf (default: bench.html, in the run's folder)."),
@@ -53,26 +62,63 @@ def bench_network(
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurement as JSON.")] = False,
 ) -> None:
     """Time a network at several costs beside the dense one in torch, ONNX Runtime and OpenVINO."""
-    require("report", "plotly")
+    require("report", "plotly", "jinja2")
+    from sanp.report.bench_page import write_bench
+
     config = BenchConfig(
-        batch=batch, pruned=_shares(pruned), threads=threads, seconds=seconds, core=core, precision=precision
+        batch=batch,
+        pruned=_shares(pruned),
+        threads=threads,
+        seconds=seconds,
+        core=core,
+        precision=precision,
+        device=engine_device(device).type,
     )
-    run, say = run_named(Path(target)), partial(make_console(stderr=True).print, soft_wrap=True)
+    errors = make_console(stderr=True)
+    run, say = run_named(Path(target)), partial(errors.print, soft_wrap=True)
+    path = figure or (run if Path(target).is_dir() else Path()) / "bench.html"
+    check_figure(path)
     if run.is_dir():
-        found = bench(run.resolve().name, *_of_run(run, budget, precision), config, tell=say)
+        say(f"{plain(target)}: reading the network and test images ...")
+        given = run.resolve().name, *_of_run(run, budget, precision)
     elif budget is not None:
         raise SanpError(f"--budget {budget} is for the folder of a run: {target} is none")
     else:
-        found = bench(target, *_of_name(target, input, weights), config, tell=say)
-    path = figure or (run if Path(target).is_dir() else Path()) / "bench.html"
-    write_figure(time_against_flops([found.as_dict()]), path)
+        say(f"{plain(target)}: building and gating the network ...")
+        given = target, *_of_name(target, input, weights)
+    with timing_bar(errors) as progress:
+        found = bench(*given, config, tell=say, progress=progress)
+    if path.suffix == ".html":
+        write_bench(found, path)
+    else:
+        write_figure(time_against_flops([found.as_dict()]), path)
     write_text(path.with_suffix(".json"), json.dumps(found.as_dict()))
     console = make_console(stderr=as_json)
     if as_json:
         sys.stdout.write(json.dumps(found.as_dict()) + "\n")
     else:
         show(found, console)
-    console.print(f"figure: {plain(path)}", soft_wrap=True)
+    what = "page" if path.suffix == ".html" else "figure"
+    console.print(f"{what}: {plain(path)}; measurement: {plain(path.with_suffix('.json'))}", soft_wrap=True)
+
+
+@contextmanager
+def timing_bar(console: Console) -> Iterator[Callable[[float], None]]:
+    """Shows how far a timing is, in a terminal; redrawn between calls only, since a thread would disturb them."""
+    if not console.is_terminal:
+        yield lambda share: None
+        return
+    with Bar(console=console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("timing", total=1.0, visible=False)
+        last = 0.0
+
+        def show(share: float) -> None:
+            nonlocal last
+            if time.perf_counter() - last > REDRAW_SECONDS or share == 1:
+                last = time.perf_counter()
+                bar.update(task, completed=share, visible=True, refresh=True)
+
+        yield show
 
 
 def _shares(text: str) -> tuple[float, ...]:

@@ -4,14 +4,18 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
+from rich import box
+from rich.table import Column, Table
 
 from sanp.cli.console import make_console, plain, plain_lines
+from sanp.core.devices import chosen_device
 from sanp.core.errors import SanpError
 from sanp.experiments.compare import compare, read_plan
 from sanp.experiments.paired import compare_paired, paired_table
 from sanp.experiments.results import append, commit
-from sanp.experiments.table import TABLE_FORMATS, read_rows, write_table
+from sanp.experiments.table import TABLE_FORMATS, cells, read_rows, write_table
 from sanp.experiments.timing import time_runs
 
 
@@ -32,30 +36,46 @@ def compare_methods(
             "--time", help="Measure the seconds per image of networks that the engine can run, in one thread."
         ),
     ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu, cuda or mps (default: what the recipe says; auto with --paired).")
+    ] = None,
     table: Annotated[Path | None, typer.Option(help="Write the table to this .md, .csv or .tex file.")] = None,
 ) -> None:
     """Compare methods in one table: train a comparison, or read finished runs."""
     if (recipe is None) == (not runs):
         raise SanpError("give run folders, or a comparison with --recipe: one of the two")
+    place = chosen_device(device or "auto")
     if paired:
-        _paired(runs or [], results)
+        _paired(runs or [], results, place)
         return
     console = make_console(stderr=True)
     if recipe is not None:
-        plan = read_plan(recipe, out, seeds=seeds)
+        plan = read_plan(recipe, out, seeds=seeds, device=device)
         rows = compare(plan, out, workers=workers, timed=time, tell=lambda line: console.print(plain(line)))
     else:
         if time:
             time_runs(runs or [])
         rows = read_rows(runs or [])
-    sys.stdout.write(plain_lines(TABLE_FORMATS["markdown"](rows)))
+    if sys.stdout.isatty():
+        make_console().print(shown_table(cells(rows)))
+    else:
+        sys.stdout.write(plain_lines(TABLE_FORMATS["markdown"](rows)))
     if table is not None:
         write_table(rows, table)
 
 
-def _paired(runs: list[Path], results: Path | None) -> None:
+def shown_table(lines: list[list[str]]) -> Table:
+    """The cells of a comparison, the heading first, as a table that a terminal of 80 columns has room for."""
+    heading, *rows = lines
+    table = Table(*(Column(name, overflow="fold") for name in heading), box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for row in rows:
+        table.add_row(*map(plain, row))
+    return table
+
+
+def _paired(runs: list[Path], results: Path | None, device: torch.device) -> None:
     """Prints the first run against each other one, and adds a line for each pair to the file ``results``."""
-    pairs = compare_paired(runs)
+    pairs = compare_paired(runs, device)
     sys.stdout.write(plain_lines(paired_table(runs, pairs)))
     for other, pair in zip(runs[1:], pairs, strict=True):
         if results is not None:

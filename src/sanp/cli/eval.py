@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sanp.cli.console import console, plain_lines
-from sanp.cli.target import with_network
+from sanp.cli.target import DeviceOption, with_network
 from sanp.core.devices import chosen_device
 from sanp.evaluation import evaluate, report_text
 from sanp.experiments.budgeted import at_budget, training_images
@@ -21,20 +21,20 @@ from sanp.experiments.shipped import run_named
 def evaluate_run(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
     data: Annotated[str | None, typer.Option(help="Data set to evaluate on (default: the run's own).")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: DeviceOption = "auto",
     budget: Annotated[
         str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Evaluate a run's network on the test images: accuracy, FLOPs, layers."""
-    run = run_named(run)
+    place, run = chosen_device(device), run_named(run)
     recipe = read_run(run)
     if data is not None:
         recipe = make_recipe({"data": data, "image_size": recipe.image_size}, "--data")
     dataset = load_data(recipe)
     network = at_budget(load_run(run, dataset), budget, training_images(dataset))
-    report = evaluate(network.to(chosen_device(device)), evaluation_batches(dataset))
+    report = evaluate(network.to(place), evaluation_batches(dataset))
     if as_json:
         sys.stdout.write(json.dumps(report.as_dict()) + "\n")
     else:

@@ -6,23 +6,26 @@ from typing import Annotated
 import typer
 
 from sanp.cli.console import make_console
-from sanp.cli.target import with_network
+from sanp.cli.target import EngineDevice, engine_device, with_network
 from sanp.core.checks import require
+from sanp.experiments.shipped import run_named
 
 
 @with_network
 def explore(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 for any free one.")] = 8050,
     precision: Annotated[str, typer.Option(help="What the engine computes in: fp32 or int8.")] = "fp32",
+    device: EngineDevice = "auto",
 ) -> None:
     """Open a local page to try images on a run's network, and to see where a smaller budget breaks the answer."""
+    place = engine_device(device, precision)
     require("explore", "plotly", "dash")
     from sanp.report.explorer.server import serve
 
     console = make_console()
     console.print("measuring what each budget costs ...")
-    server, address = serve(run, port, precision)
+    server, address = serve(run_named(run), port, precision, place)
     console.print(f"open {address} in a browser; end with Ctrl-C", soft_wrap=True)
     try:
         server.serve_forever()

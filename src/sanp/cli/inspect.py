@@ -7,7 +7,8 @@ import typer
 from torch import nn
 
 from sanp.cli.console import make_console, plain_lines
-from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, read_input, with_network
+from sanp.cli.target import NETWORK_NAMES, DeviceOption, WeightsOption, build_target, read_input, with_network
+from sanp.core.devices import chosen_device
 from sanp.experiments.inputs import check_fits, read_inputs
 from sanp.experiments.run_folder import load_run
 from sanp.gating.describe import table
@@ -24,10 +25,11 @@ def inspect(
     ] = "1,3,224,224",
     weights: WeightsOption = None,
     skip: Annotated[list[str] | None, typer.Option(help="Modules to leave dense: names or patterns.")] = None,
+    device: DeviceOption = "auto",
     shortcuts: Annotated[bool, typer.Option(help="Gate 1x1 shortcut convolutions too.")] = True,
 ) -> None:
     """Show every convolution of a network, its gate and what feeds it."""
-    console = make_console()
+    place, console = chosen_device(device), make_console()
     if Path(target).is_dir():
         run = Path(target)
         inputs = read_inputs(run)
@@ -36,7 +38,7 @@ def inspect(
         text = gating_table(network, console.width)
     else:
         example = tuple(read_input(part) for part in input.split(";"))
-        net = build_target(target, weights, example[0])
+        net = build_target(target, weights, example[0]).to(place)
         gated = net if isinstance(net, GatedNetwork) else gate(net, example, skip=skip or (), shortcuts=shortcuts)
         text = gating_table(gated, console.width)
     console.print(plain_lines(text), soft_wrap=True)

@@ -7,7 +7,8 @@ import torch
 import typer
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, read_input, with_network
+from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, engine_device, read_input, with_network
+from sanp.core.devices import CPU
 from sanp.core.errors import SanpError
 from sanp.experiments.budgeted import at_budget
 from sanp.experiments.calibrated import calibrated
@@ -30,6 +31,7 @@ def export_run(
         str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
     ] = None,
     precision: Annotated[str, typer.Option(help="What convolutions are computed in: fp32 or int8.")] = "fp32",
+    device: Annotated[str, typer.Option(help="auto or cpu: a file is written and checked on the CPU.")] = "auto",
     masked: Annotated[
         bool, typer.Option("--masked", help="Compute pruned channels and zero them, for runtimes that cannot skip.")
     ] = False,
@@ -41,6 +43,8 @@ def export_run(
     # Imported here, since no other command needs ONNX.
     from sanp.engine.onnx.exporting import export
 
+    if engine_device(device) != CPU:
+        raise SanpError(f"--device {device}: a file is written and checked on the CPU; leave --device out, or give cpu")
     if masked and skipping:
         raise SanpError("--masked and --skipping were given: a file has one of the two forms")
     run = run_named(Path(target))

@@ -9,7 +9,7 @@ import typer
 from rich.table import Column, Table
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import with_network
+from sanp.cli.target import EngineDevice, engine_device, with_network
 from sanp.experiments.shipped import run_named
 from sanp.gating.flops import human
 
@@ -22,12 +22,13 @@ def predict(
         str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
     ] = None,
     precision: Annotated[str, typer.Option(help="What the engine computes in: fp32 or int8.")] = "fp32",
+    device: EngineDevice = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
     """Classify image files: label, confidence, FLOPs and time of each."""
     from sanp.report.predict import Predictor
 
-    predictor = Predictor(run_named(run), budget, precision)
+    predictor = Predictor(run_named(run), budget, precision, device=engine_device(device, precision))
     found = [predictor.predict(image) for image in images]
     if as_json:
         sys.stdout.write(json.dumps([prediction.as_dict() for prediction in found]) + "\n")

@@ -42,10 +42,10 @@ class RecipeSetting:
     def parameter(self) -> inspect.Parameter:
         """The argument as a part of a signature, from which typer makes the option and its help."""
         panel = "The run" if self.section == "" else f"Section {self.section}: {self._section_help()}"
-        shown = "none" if self.default is None else self.default
+        shown = "" if self.default is None else f" (default: {self.default})"
         option = typer.Option(
             self.option,
-            help=f"{help_texts(self.config)[self.name]} (default: {shown})",
+            help=f"{help_texts(self.config)[self.name]}{shown}",
             rich_help_panel=panel,
             show_default=False,
             metavar="VALUE",
@@ -80,7 +80,7 @@ HelpAll = Annotated[
         "--help-all",
         callback=show_all,
         is_eager=True,
-        help="Show all settings: of the run, of training, of every method.",
+        help="Show every setting, of all methods too.",
     ),
 ]
 

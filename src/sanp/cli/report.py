@@ -8,8 +8,9 @@ import typer
 from rich.console import Console
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import with_network
+from sanp.cli.target import DeviceOption, with_network
 from sanp.core.checks import require
+from sanp.core.devices import chosen_device
 from sanp.core.errors import SanpError
 from sanp.core.files import own_folder
 from sanp.experiments.run_folder import DENSE, read_report
@@ -24,10 +25,12 @@ def report(
         Path | None, typer.Option(help="File of the page, or folder of the figures (default: in the run's folder).")
     ] = None,
     time: Annotated[bool, typer.Option(help="Measure the time per image first, where it is not known yet.")] = True,
+    device: DeviceOption = "auto",
     format: Annotated[str, typer.Option(help="html for the page; png, svg or pdf for its figures.")] = "html",
 ) -> None:
     """Make a page that shows what a network learned to skip: one HTML file that works offline."""
     require("report", "plotly", "jinja2")
+    computes_on = chosen_device(device)
     runs = [_writable(run) for run in runs]
     place = runs[0] if len(runs) == 1 else Path()
     console = make_console()
@@ -36,13 +39,13 @@ def report(
     if format == "html":
         from sanp.report.page import write_page
 
-        page = write_page(runs, out or place / "report.html")
+        page = write_page(runs, out or place / "report.html", computes_on)
         console.print(f"report: {plain(page)}", soft_wrap=True)
         return
     from sanp.report.figure_files import write_figures
 
     folder = out or own_folder(place, "figures")
-    drawn = write_figures(runs, folder, format)
+    drawn = write_figures(runs, folder, format, computes_on)
     console.print(f"{len(drawn)} figures and captions.md: {plain(folder)}", soft_wrap=True)
 
 

@@ -32,6 +32,7 @@ def reproduce_paper(
     show: Annotated[
         bool, typer.Option("--show", help="Run nothing: show which rows are there, stale or missing; fill the pages.")
     ] = False,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps (default: what the recipes say).")] = None,
     recipes: Annotated[Path, typer.Option(help="Folder of the recipes.")] = Path("recipes"),
     runs: Annotated[Path, typer.Option(help="Folder of the runs; finished ones are not run again.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of the results lines.")] = Path("results"),
@@ -42,8 +43,9 @@ def reproduce_paper(
 ) -> None:
     """Make the paper's tables and figures again.
 
-    A table runs the rows that have no results line yet; a row that fails does not stop the others. A figure is drawn
-    from finished runs, and says what to run where there are none. Both add lines to results/ and fill the pages.
+    A table runs the rows that have no results line yet; a row that fails does
+    not stop the others. A figure is drawn from finished runs, and says what to
+    run where there are none. Both add lines to results/ and fill the pages.
     """
     if stale and show:
         raise SanpError("--stale runs rows and --show runs none: give one of the two")
@@ -53,7 +55,7 @@ def reproduce_paper(
     drawn = [figure for figure in DRAWN if what in (figure, "all")]
     if drawn:
         require("figures", "plotly", "kaleido")
-    scope = Scope(epochs_scale, limit)
+    scope = Scope(epochs_scale, limit, device)
     failed: list[str] = []
     if tables:
         chosen = select(recipes, tables, backbone=backbone, rows=rows or (), scope=scope, seeds=seeds)

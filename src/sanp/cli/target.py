@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sanp.backbones import BACKBONES
 from sanp.checkpoint import NETWORK_KEY, load
+from sanp.core.devices import CPU, chosen_device
 from sanp.core.errors import SanpError
 from sanp.core.files import check_tensor_file
 from sanp.core.limits import LARGEST_INPUT
@@ -40,6 +41,20 @@ def with_network(command: Callable[..., None]) -> Callable[..., None]:
     filled.__signature__ = inspect.Signature([*own_by_name, option])  # type: ignore[attr-defined]
     filled.__doc__, filled.__name__ = command.__doc__, command.__name__
     return filled
+
+
+DeviceOption = Annotated[str, typer.Option("--device", help="Where it runs: auto, cpu, cuda or mps.")]
+EngineDevice = Annotated[
+    str, typer.Option("--device", help="auto or cpu: in the engine; cuda or mps: in torch on that device.")
+]
+
+
+def engine_device(name: str, precision: str = "fp32") -> torch.device:
+    """The device of this name for a command that runs networks in the engine, which is for CPUs."""
+    device = chosen_device("cpu" if name == "auto" else name)
+    if device != CPU and precision != "fp32":
+        raise SanpError(f"--precision {precision} is the engine's, on the CPU: leave --device {name} or the other out")
+    return device
 
 
 WeightsOption = Annotated[

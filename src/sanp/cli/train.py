@@ -21,21 +21,17 @@ from sanp.experiments.run_folder import folder_name, read_run
 @with_recipe_options
 def train_run(
     *,
-    network: Annotated[
-        str | None, typer.Option(help=f"A network of your own instead of a backbone: {NETWORK_NAMES}.")
-    ] = None,
+    network: Annotated[str | None, typer.Option(help=f"A network of your own: {NETWORK_NAMES}.")] = None,
     epochs: Annotated[
         str | None, typer.Option(help="Epochs of the stages: 20,1,12 for pretrain, warm-up and joint, or N for N,1,N.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run (default: one in runs/, named after the time).")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: a new one in runs/).")] = None,
     recipe: Annotated[Path | None, typer.Option(help="TOML file of settings; options override them.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     help_all: HelpAll = False,
     settings: dict[str, Any],
 ) -> None:
-    """Train a network and prune it to a budget: pretrain, warm up, train jointly, evaluate."""
+    """Train a network, prune it to a budget in three stages, and evaluate it."""
     if resume is not None:
         threads = settings.pop("threads", None)
         if settings or epochs is not None or out is not None or recipe is not None:

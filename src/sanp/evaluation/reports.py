@@ -1,5 +1,6 @@
 """The report of a network: accuracy, FLOPs, and its channels layer by layer; as a table, and as plain values."""
 
+import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -99,7 +100,9 @@ def report_text(report: Report, most: int | None = 24) -> str:
         f"{'layer':<32} {'channels':>8} {'kept':>6} {'always':>7} {'at times':>8} {'never':>6}  FLOPs",
     ]
     for layer in report.layers[:most]:
-        name = layer.name if len(layer.name) <= 32 else f"…{layer.name[-31:]}"
+        above = textwrap.wrap(layer.name, 80) if len(layer.name) > 32 else []  # not cut: long names end alike
+        lines += above
+        name = "" if above else layer.name
         counts = f"{layer.never:>7} {layer.sometimes:>8} {layer.always:>6}"
         lines.append(f"{name:<32} {layer.channels:>8} {layer.kept:>6.1%} {counts}  {human(layer.flops)}")
     if most is not None and len(report.layers) > most:

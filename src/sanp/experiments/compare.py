@@ -48,17 +48,23 @@ class ComparisonPlan:
     """the runs of the rows, which start from the dense networks"""
 
 
-def read_plan(path: Path, folder: Path, *, seeds: int = 1) -> ComparisonPlan:
+def read_plan(path: Path, folder: Path, *, seeds: int = 1, device: str | None = None) -> ComparisonPlan:
     """The plan of the comparison recipe in the file ``path``; the other arguments are those of :func:`make_plan`."""
-    return make_plan(read_recipe(path), folder, str(path), seeds=seeds)
+    return make_plan(read_recipe(path), folder, str(path), seeds=seeds, device=device)
 
 
 def make_plan(
-    settings: dict[str, Any], folder: Path, where: str = "the comparison", *, seeds: int = 1
+    settings: dict[str, Any],
+    folder: Path,
+    where: str = "the comparison",
+    *,
+    seeds: int = 1,
+    device: str | None = None,
 ) -> ComparisonPlan:
     """The plan of a comparison recipe given as plain values; its runs will be in ``folder``.
 
     Every row is run with ``seeds`` seeds, from that of its recipe on, from the same dense network.
+    ``device`` is where all of them run; None leaves it to the recipe.
 
     ``where`` names the recipe in error messages.
     """
@@ -70,7 +76,8 @@ def make_plan(
     wanted = [*({"method": method} for method in methods), *rows]
     if not wanted:
         raise SanpError(f'{where} names no row: write methods = ["fbs", "sanp"], or [[row]] for each')
-    recipes = [make_recipe(_row_settings(common, row), where) for row in wanted]
+    place = {} if device is None else {"device": device}
+    recipes = [make_recipe({**_row_settings(common, row), **place}, where) for row in wanted]
     dense: dict[Recipe, Path] = {}
     for recipe in recipes:
         if recipe.pretrained is None:
@@ -207,10 +214,15 @@ def carry_out(job: Job, watch: Watch | None = None) -> None:
     train(job.recipe, job.folder, watch=watch, resume=resume)
 
 
+def _without_machine(recipe: Recipe) -> Recipe:
+    """The recipe without what may differ from machine to machine."""
+    return replace(recipe, threads=None, device="auto")
+
+
 def _check_same(job: Job) -> None:
     """Raises an error if the folder holds a run with other settings."""
     before = read_run(job.folder)
-    if replace(before, threads=None) != replace(job.recipe, threads=None):
+    if _without_machine(before) != _without_machine(job.recipe):
         raise SanpError(
             f"{job.folder} holds a run with other settings than the comparison's: remove it, or choose another folder"
         )

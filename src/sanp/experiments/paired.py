@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sanp.core.devices import CPU
 from sanp.core.errors import SanpError
 from sanp.experiments.documents import table_line
 from sanp.experiments.recipe import Recipe
@@ -48,10 +49,11 @@ def paired(first: Tensor, second: Tensor) -> PairedRuns:
     return PairedRuns(images=len(first), first_alone=one, second_alone=other)
 
 
-def compare_paired(folders: Sequence[Path]) -> list[PairedRuns]:
+def compare_paired(folders: Sequence[Path], device: torch.device = CPU) -> list[PairedRuns]:
     """The first run against each of the others, on the images that the runs were evaluated on.
 
-    ``folders`` are run folders; all must have the same data set and report on the same images of it.
+    ``folders`` are run folders; all must have the same data set and report on the same images of it. The networks run
+    on ``device``.
     """
     if len(folders) < 2:
         raise SanpError("a paired test takes two runs or more: give the folder of the first, then those of the others")
@@ -62,7 +64,7 @@ def compare_paired(folders: Sequence[Path]) -> list[PairedRuns]:
                 f"{folder} was evaluated on other images than {folders[0]}: give runs of the same data, image_size, "
                 "report_on and, if they report on held-out images, validate"
             )
-    first, *others = (right(folder) for folder in folders)
+    first, *others = (right(folder, device) for folder in folders)
     return [paired(first, other) for other in others]
 
 
@@ -72,11 +74,11 @@ def _images_of(recipe: Recipe) -> tuple[object, ...]:
 
 
 @torch.no_grad()
-def right(folder: Path) -> Tensor:
+def right(folder: Path, device: torch.device = CPU) -> Tensor:
     """For every image of the final report whether the run's network has it right (N,)."""
     dataset = load_data(read_run(folder))
-    network = load_run(folder, dataset).eval()
-    return torch.cat([network(x).argmax(1) == y for x, y in evaluation_batches(dataset)])
+    network = load_run(folder, dataset).eval().to(device)
+    return torch.cat([network(x.to(device)).argmax(1).cpu() == y for x, y in evaluation_batches(dataset)])
 
 
 def paired_table(folders: Sequence[Path], pairs: Sequence[PairedRuns]) -> str:

@@ -33,38 +33,38 @@ class Recipe:
     data: str = "digits"
     """data set: digits, cifar10, cifar100 or imagefolder:PATH"""
     backbone: str = "m_cifarnet"
-    """network: m_cifarnet, vgg19, resnet18, resnet50 or mobilenet_v2; one of your own by --network"""
+    """m_cifarnet, vgg19, resnet18, resnet50 or mobilenet_v2; one of your own by --network"""
     weights: str | None = None
-    """safetensors file of weights to start from, taken wherever name and shape fit"""
+    """safetensors file to start from, taken wherever name and shape fit"""
     method: str = "sanp"
-    """name of the pruning method; dense prunes nothing"""
+    """pruning method; dense: none"""
     budget: str = "35%"
     """computation to keep: a share of the dense FLOPs (35%), a count of multiply-adds (60M) or a range (20%..60%)"""
     preset: Literal["quick", "paper"] = "quick"
-    """settings to start from; quick: reaches the budget in few epochs, paper: as the text of the paper says"""
+    """quick: reaches the budget in few epochs; paper: as the paper's text says"""
     seed: int = 0
-    """seed of the random numbers; the same seed gives the same result"""
+    """seed of the random numbers"""
     batch_size: int = 128
     """images in a training step, all processes together"""
     image_size: int = 32
     """side of the images in pixels, for data sets that can be resized"""
     resize: Literal["crop", "pad", "stretch"] = "crop"
-    """how images of a folder become square; crop: the middle is kept, pad: all with borders, stretch: all, distorted"""
+    """how images become square: crop (the middle), pad (with borders) or stretch"""
     least_steps: int = 25
     """steps that an epoch over a folder of images has at the least: few images are gone through several times in it"""
     augment: Literal["short", "standard", "none"] = "short"
-    """changes of training images: short: what suits short training; standard: crops of a padded image, random flips"""
+    """changes of training images: short (few epochs), standard (crops, flips), none"""
     limit: int | None = None
     """number of training images to use; none: all"""
     validate: int | float | None = None
-    """training images to hold out, a number or a share: what is measured in training is measured on them, and the test
-    images are read once, at the end"""
+    """training images to hold out, a number or a share: all is measured on them, the test images are read once, at the
+    end"""
     report_on: Literal["test", "held-out"] = "test"
     """images of the final report; held-out: those of validate, and the test images are not read, as a trial wants"""
     pretrained: str | None = None
-    """dense network to start from instead of pretraining: a file, or the name of a network in the package"""
+    """dense network to start from: a file, or the name of one in the package"""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """where the network is trained; auto: on CUDA or MPS if there is one, else on the processor"""
+    """auto, cpu, cuda or mps; auto: CUDA or MPS if there is one, else the processor"""
     start_from: str | None = None
     """trained gated network to go on from: a file, or the name of one in the package; the dense one is its teacher"""
     threads: int | None = None

@@ -69,6 +69,7 @@ def train(
     ``watch`` is called after every step, ``tell`` with each line that the user should read. ``resume`` goes on with the
     run that is in the folder. If torchrun started several processes, each must call this; process 0 writes.
     """
+    chosen_device(recipe.device)  # before anything is written
     with ExitStack() as held, distributed.lost_rank_explained(f"go on with sanp train --resume {folder}"):
         by_first(lambda: prepare_folder(recipe, folder, resume))
         by_first(lambda: held.enter_context(locked(folder)))
@@ -81,6 +82,7 @@ class _Run:
 
     def __init__(self, recipe: Recipe, folder: Path, watch: Watch | None, tell: Tell) -> None:
         self.recipe, self.folder, self.watch, self.tell = recipe, folder, watch, tell
+        place = chosen_device(recipe.device)
         keep_freed_memory()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
@@ -94,7 +96,7 @@ class _Run:
             tell(f"{recipe.weights}: {take_weights(self.net, Path(recipe.weights))}")
         if recipe.pretrained is not None:
             self.net = load(weights_named(recipe.pretrained), self.net)
-        self.net = self.net.to(chosen_device(recipe.device))
+        self.net = self.net.to(place)
         set_dropout(self.net, recipe.fit.dropout)
         self.task = self._task()
         self.dense: Report | None = None
@@ -229,6 +231,6 @@ def _draw_once(net: nn.Module, task: Task) -> None:
 
     Without these draws, the same seed would give other results than the published ones.
     """
-    for layer in planned_cost(net, task.example()).gates.values():
+    for layer in planned_cost(net, task.example(net)).gates.values():
         if layer.name == layer.path:
             build_spm(layer.in_channels, layer.out_channels, SPMConfig())

@@ -117,7 +117,7 @@ class CG:
 
     def _network(self, net: nn.Module, task: Task) -> tuple[PixelGatedNetwork, float]:
         """A copy with pixel gates, and the budget as a share of the dense FLOPs."""
-        example, groups = task.example(), self.config.groups
+        example, groups = task.example(net), self.config.groups
         few = self.config.gate_all is None and bool(gateable(net, example, groups, gate_all=False))
         for gate_all in (False, True) if few else (self.config.gate_all is not False,):
             how = {"grouped": self.config.grouped, "shuffle": self.config.shuffle, "gate_all": gate_all}

@@ -55,7 +55,7 @@ def group_norms(net: nn.Module, channel_groups: ChannelGroups, layers: Mapping[s
         weight = getattr(net.get_submodule(path), "weight", None)
         if not isinstance(weight, Tensor):
             continue  # a batch norm without scale
-        squares = weight.detach().double().cpu().square()
+        squares = weight.detach().cpu().double().square()
         of_outputs = squares.reshape(len(squares), -1).sum(1)
         total.index_add_(0, channel_groups.groups_of(member.outputs), of_outputs)
         if member.inputs is not None and squares.shape[1] == len(member.inputs):  # not depthwise or grouped

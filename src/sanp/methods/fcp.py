@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
+from sanp.core.devices import in_double
 from sanp.core.errors import SanpError
 from sanp.methods.cutting.clusters import (
     Part,
@@ -152,7 +153,7 @@ def relative_radii(points: Tensor) -> list[float]:
 
     In units of the root mean square length of the filters.
     """
-    length = float(points.detach().double().square().sum(1).mean().sqrt())
+    length = float(in_double(points.detach()).square().sum(1).mean().sqrt())
     radii = farthest_first(points, len(points))[1]
     return [radius / length if length else 0.0 for radius in radii]
 

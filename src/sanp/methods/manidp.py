@@ -143,7 +143,7 @@ class ManifoldTerm:
     def _remember(self, name: str, mean: Tensor) -> None:
         path = module_path(name)
         before = self.means.get(path)
-        self.means[path] = mean if before is None else MEAN_MEMORY * before + (1 - MEAN_MEMORY) * mean
+        self.means[path] = mean if before is None else MEAN_MEMORY * before.to(mean.device) + (1 - MEAN_MEMORY) * mean
 
     def state(self) -> dict[str, Any]:
         """The state that a checkpoint keeps."""

@@ -77,7 +77,7 @@ class SparseNetwork(nn.Module):
         own = {layer.name: live.get(layer.path) for layer in self.dense.layers}
         positions = {layer.name: layer.positions for layer in self.dense.layers}
         flops = {name: nonzero_flops(positions[name], count) for name, count in own.items() if count is not None}
-        opened = {name: (count > 0).double() for name, count in own.items() if count is not None}
+        opened = {name: (count > 0).cpu().double() for name, count in own.items() if count is not None}
         return FixedCost(self.dense, flops, opened)
 
     @property
@@ -131,7 +131,7 @@ class Weight:
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Drops weights and retrains, in rounds; each round lowers the share of the FLOPs by the same factor."""
-        sparse = SparseNetwork(copy.deepcopy(net), task.example())
+        sparse = SparseNetwork(copy.deepcopy(net), task.example(net))
         kept = self._kept(sparse, task)
         task = with_teacher(task, net)
         rounds = self.config.rounds
@@ -144,7 +144,7 @@ class Weight:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one weight in each layer already exceeds the budget."""
-        self._kept(SparseNetwork(copy.deepcopy(net), task.example()), task)
+        self._kept(SparseNetwork(copy.deepcopy(net), task.example(net)), task)
 
     def _kept(self, sparse: SparseNetwork, task: Task) -> float:
         kept = kept_of(task, sparse.dense.dense_flops)

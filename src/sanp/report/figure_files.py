@@ -4,7 +4,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sanp.core.checks import require
+from sanp.core.devices import CPU
 from sanp.core.errors import SanpError
 from sanp.core.files import check_replaceable, write_text
 from sanp.report.charts.chart import Chart
@@ -18,17 +21,17 @@ FIGURE_WIDTH = 700
 """pixels; PNG files have twice as many"""
 
 
-def write_figures(folders: list[Path], out: Path, format: str) -> list[Path]:
+def write_figures(folders: list[Path], out: Path, format: str, device: torch.device = CPU) -> list[Path]:
     """Writes every figure of the runs in ``folders`` to the folder ``out``, with ``captions.md`` beside them.
 
-    ``format`` is one of ``FIGURE_FORMATS``.
+    ``format`` is one of ``FIGURE_FORMATS``. The networks run on ``device``.
     """
     if format not in FIGURE_FORMATS:
         raise SanpError(
             f"format {format!r} is not known: choose one of {', '.join(FIGURE_FORMATS)}, or html for the page"
         )
     require("figures", "kaleido")  # before the study of the images, which takes a while
-    runs = read_runs(folders)
+    runs = read_runs(folders, device)
     charts = {} if len(runs) == 1 else {"trade": trade_off_of_runs(runs)}
     for run in runs:
         start = "" if len(runs) == 1 else _file_name(run.name) + "-"

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from sanp.core.devices import CPU
 from sanp.core.errors import SanpError
 from sanp.data.decode import decode
 from sanp.experiments.budgeted import at_budget
@@ -44,15 +45,17 @@ class Predictor:
     """The network of the run in a folder, ready for image files; ``budget`` is one of its range, if it has a dial.
 
     ``precision="int8"`` computes on bytes; a network that was never calibrated for that is calibrated on its training
-    images first.
+    images first. On the ``device`` CPU it runs in the engine, elsewhere in torch.
     """
 
-    def __init__(self, folder: Path, budget: str | None = None, precision: str = "fp32") -> None:
+    def __init__(
+        self, folder: Path, budget: str | None = None, precision: str = "fp32", *, device: torch.device = CPU
+    ) -> None:
         self.inputs: Inputs = read_inputs(folder)
         self.network: nn.Module = at_budget(calibrated(load_run(folder, self.inputs), folder, precision), budget).eval()
         size, channels = self.inputs.image_size, len(self.inputs.mean)
         check_fits(self.network, self.inputs, folder)
-        self.look = FastLook(self.network, torch.zeros(1, channels, size, size), precision)
+        self.look = FastLook(self.network.to(device), torch.zeros(1, channels, size, size), precision)
 
     def pixels(self, image: Path) -> npt.NDArray[np.uint8]:
         """An image file as the data set's images are: in colour, square and of their size (C, H, W)."""

@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
+from sanp.core.devices import CPU
 from sanp.core.errors import SanpError
 from sanp.evaluation import Report
 from sanp.experiments.recipe import Recipe
@@ -46,12 +49,12 @@ class RunData:
             return None
 
 
-def read_runs(folders: list[Path]) -> list[RunData]:
-    """The runs in these folders, each under a short name of its own."""
+def read_runs(folders: list[Path], device: torch.device = CPU) -> list[RunData]:
+    """The runs in these folders, each under a short name of its own; their networks run on ``device``."""
     if not folders:
         raise SanpError("no run was given: give the folder of at least one finished run")
     names = short_names(folders)
-    return [_read(folder, name) for folder, name in zip(folders, names, strict=True)]
+    return [_read(folder, name, device) for folder, name in zip(folders, names, strict=True)]
 
 
 def short_names(folders: list[Path]) -> list[str]:
@@ -67,7 +70,7 @@ def short_names(folders: list[Path]) -> list[str]:
         parts += 1
 
 
-def _read(folder: Path, name: str) -> RunData:
+def _read(folder: Path, name: str, device: torch.device) -> RunData:
     recipe = read_run(folder)
     found = read_report(folder)
     try:
@@ -80,7 +83,7 @@ def _read(folder: Path, name: str) -> RunData:
             "none of it"
         ) from error
     try:
-        studied, why = study_of(folder), ""
+        studied, why = study_of(folder, device), ""
     except SanpError as error:  # most often: the data is not on this machine
         studied, why = None, str(error)
     return RunData(

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sanp import data
+from sanp.core.devices import CPU
 from sanp.evaluation import Onlooker
 from sanp.experiments import run_folder
 
@@ -59,9 +60,9 @@ class Study:
         return bool(np.ptp(self.flops) > 0)
 
 
-def make_study(folder: Path, dataset: data.Dataset) -> Study:
-    """Runs the network of the run in ``folder`` over the test images of ``dataset`` once."""
-    network = run_folder.load_run(folder, dataset)
+def make_study(folder: Path, dataset: data.Dataset, device: torch.device = CPU) -> Study:
+    """Runs the network of the run in ``folder``, on ``device``, over the test images of ``dataset`` once."""
+    network = run_folder.load_run(folder, dataset).to(device)
     onlooker: Onlooker | None = None
     answers, confidence, flops = [], [], []
     opened: dict[str, Tensor] = {}

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from sanp.core.devices import CPU
 from sanp.core.errors import SanpError
 from sanp.core.files import check_tensor_file, write_atomically
 from sanp.core.limits import LARGEST_COUNT, LARGEST_STUDY, LONGEST_LABEL, MOST_CLASSES, MOST_LAYERS
@@ -22,8 +24,8 @@ STUDY_FILE = "study.safetensors"
 STUDY_FORMAT = "1"
 
 
-def study_of(folder: Path) -> Study:
-    """The study kept in a run folder if it is of this network, or else a new one, which is kept there."""
+def study_of(folder: Path, device: torch.device = CPU) -> Study:
+    """The study kept in a run folder if it is of this network, or else a new one, made on ``device`` and kept there."""
     model = folder / run_folder.MODEL
     if not run_folder.is_finished(folder):
         raise SanpError(f"{folder} is not finished (no model.safetensors): go on with sanp train --resume {folder}")
@@ -33,7 +35,7 @@ def study_of(folder: Path) -> Study:
     found = _read(folder / STUDY_FILE, checksum)
     if found is None:
         dataset = run_folder.load_data(run_folder.read_run(folder))
-        found = make_study(folder, dataset)
+        found = make_study(folder, dataset, device)
         keep_inputs(folder, inputs_of(dataset))
         _write(found, folder / STUDY_FILE, checksum)
     return found

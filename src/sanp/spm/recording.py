@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sanp.core.checks import check_is_network
+from sanp.core.devices import in_double
 from sanp.core.errors import SanpError
 from sanp.core.modules import unwrapped
 
@@ -82,7 +83,7 @@ def decisions_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
 
 def exact_decisions_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
     """The same in double precision, so that a cost model counts every FLOP exactly."""
-    return {name: each.decision.double() for name, each in gates.items()}
+    return {name: in_double(each.decision) for name, each in gates.items()}
 
 
 def drawn_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:

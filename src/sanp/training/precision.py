@@ -21,7 +21,7 @@ def resolve(precision: str, device: torch.device) -> Literal["fp32", "bf16"]:
     if precision != "auto":
         return precision  # type: ignore[return-value]
     if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported() else "fp32"
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     native = (
         device.type == "cpu" and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     )

@@ -16,7 +16,7 @@ from sanp.core import distributed
 from sanp.core.batch_checks import described
 from sanp.core.checks import check_kind
 from sanp.core.errors import SanpError, TeacherWarning
-from sanp.core.modules import evaluating
+from sanp.core.modules import evaluating, placed_for
 from sanp.core.outputs import logits_of
 from sanp.gating.network import GatedNetwork
 from sanp.spm.module import SPMConfig
@@ -62,9 +62,9 @@ class Task:
         check_kind("teacher", self.teacher, nn.Module | None, "a network")
         check_kind("distill_loss", self.distill_loss, Callable | None, "a function of two outputs")
 
-    def example(self) -> Tensor:
-        """The first image of the loader, as a batch of one."""
-        x: Tensor = next(iter(self.loader))[0][:1]
+    def example(self, net: nn.Module) -> Tensor:
+        """The first image of the loader, as a batch of one, on the device of ``net``."""
+        x: Tensor = placed_for(net, next(iter(self.loader))[0][:1])
         return x
 
     def task_loss(self, output: Any, target: Any) -> Tensor:

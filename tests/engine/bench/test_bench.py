@@ -103,7 +103,11 @@ def test_the_command_prints_a_table_and_writes_a_figure(tmp_path: Path, monkeypa
     assert shown.exit_code == 0
     assert "67% pruned" in shown.stdout
     page = figure.read_text(encoding="utf-8")
-    assert "ideal" in page and "torch eager" in page
+    assert "What pruning saves in time" in page and "torch eager" in page
+    assert json.loads(figure.with_suffix(".json").read_text())["network"] == command[1]
+    said = shown.stderr.splitlines()
+    assert [line for line in said if "torch eager" in line] == ["preparing the dense network in torch eager ..."]
+    assert said[-1].startswith("timing 5 networks in turns")
 
 
 def test_a_run_is_timed_with_its_own_images_and_thresholds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

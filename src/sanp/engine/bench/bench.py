@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from sanp.core.checks import check_fields
 from sanp.core.errors import LossWarning, SanpError, unknown_name
 from sanp.core.int8_calibration import kept_calibration
-from sanp.engine.bench.runtimes import FP32, Call, dense_calls
+from sanp.engine.bench.runtimes import FP32, Call, call_on, dense_calls
 from sanp.engine.compiling import PRECISIONS, compile
 from sanp.engine.tuning_cache import processor
 from sanp.gating.accounting import mean_kept
@@ -53,6 +53,8 @@ class BenchConfig:
     """processor core to stay on; None: the last one"""
     precision: str = "fp32"
     """what the engine computes in: fp32 or int8"""
+    device: str = "cpu"
+    """a device beside the CPU on which torch runs the network too: cuda or mps"""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -101,6 +103,8 @@ class Bench:
         return asdict(self)
 
 
+ShowShare = Callable[[float], None]
+"""shows how much of a timing is done, a share from 0 to 1"""
 Prune = Callable[[GatedNetwork, Tensor, float], None]
 """sets the gates of a network so that a share of its FLOPs is left on the images"""
 
@@ -119,30 +123,37 @@ def bench(
     *,
     prune: Prune = meet_budget,
     tell: Callable[[str], None] = lambda line: None,
+    progress: ShowShare = lambda share: None,
 ) -> Bench:
     """Times a dense network in every runtime and its gated form in the engine, as it is and at the wanted costs.
 
     ``images`` (at least one) set the thresholds of each cost, and the ranges of int8 where a network keeps none. Calls
     take turns through several batches of them, so that a time belongs to the mean cost and not to one image's. ``name``
-    is kept in the result.
-    ``prune`` brings copies of a gated network to each cost. ``tell`` is called with what is being done.
+    is kept in the result. ``prune`` brings copies of a gated network to each cost. ``tell`` is called with what is
+    being done, ``progress`` with the share of the timing that is done.
     """
     turns = [images[(torch.arange(config.batch) + first) % len(images)] for first in _starts(len(images), config.batch)]
     x = turns[0]
     with _pinned(config), torch.no_grad():
-        tell("preparing the dense network in every runtime ...")
-        calls, missing = dense_calls(dense, x, images, threads=config.threads, wanted=config.runtimes)
+        calls, missing = dense_calls(dense, x, images, threads=config.threads, wanted=config.runtimes, tell=tell)
+        tell("compiling: dense, in the engine ...")
         calls[OWN] = _engine(dense, turns, images, config)
         kept = {OWN: 1.0}
         for label, network in _variants(gated, dense, images, config.pruned, prune):
-            tell(f"compiling: {label} ...")
+            tell(f"compiling: {label.removeprefix('engine, ')}, in the engine ...")
             kept[label] = statistics.fmean(_kept(network, dense, batch) for batch in turns)
             calls[label] = _engine(network, turns, images, config)
+        if config.device != "cpu":
+            label, place = f"torch on {config.device}", torch.device(config.device)
+            tell(f"preparing: {label} ...")
+            calls |= {label: call_on(place, dense, x), f"{label}, as it is": call_on(place, gated, x)}
+            kept[f"{label}, as it is"] = _kept(gated, dense, x)
         tell(f"timing {len(calls)} networks in turns, {config.seconds * len(calls):.0f} s ...")
-        clock = time.process_time if config.threads == 1 else time.perf_counter
+        alone = config.threads == 1 and config.device == "cpu"
+        clock = time.process_time if alone else time.perf_counter
         times = {
             name: statistics.median(found)
-            for name, found in durations(calls, config.seconds * len(calls), clock).items()
+            for name, found in durations(calls, config.seconds * len(calls), clock, progress=progress).items()
         }
     best = min((times[reference] for reference in FP32 if reference in times), default=None)
     rows = tuple(
@@ -220,17 +231,25 @@ def _pinned(config: BenchConfig) -> Iterator[None]:
 
 
 def durations(
-    calls: Mapping[str, Call], seconds: float, clock: Callable[[], float], *, warm: int = 1, burst: int = 3
+    calls: Mapping[str, Call],
+    seconds: float,
+    clock: Callable[[], float],
+    *,
+    warm: int = 1,
+    burst: int = 3,
+    progress: ShowShare = lambda share: None,
 ) -> dict[str, list[float]]:
     """The times of each call, taken in turns until ``seconds`` have passed.
 
     In each turn a call runs ``warm`` times untimed, to fill the caches, and then ``burst`` times by ``clock``.
+    ``progress`` is called between turns with the share of the seconds that have passed.
     """
     for call in calls.values():
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or min(map(len, times.values())) < 5:
+    while (left := end - time.perf_counter()) > 0 or min(map(len, times.values())) < 5:
+        progress(1 - max(0.0, left) / seconds if seconds else 1.0)
         for name, call in calls.items():
             for _ in range(warm):
                 call()

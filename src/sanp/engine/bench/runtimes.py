@@ -1,6 +1,7 @@
 """A dense network in other runtimes: each is a call to be timed, or the reason why there is none."""
 
 import contextlib
+import copy
 import io
 import logging
 import os
@@ -10,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from sanp.core.devices import finish_work
 
 Call = Callable[[], object]
 _CALIBRATION = 64
@@ -21,11 +24,18 @@ class Missing(Exception):
 
 
 def dense_calls(
-    net: nn.Module, x: Tensor, images: Tensor, *, threads: int, wanted: tuple[str, ...] | None = None
+    net: nn.Module,
+    x: Tensor,
+    images: Tensor,
+    *,
+    threads: int,
+    wanted: tuple[str, ...] | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> tuple[dict[str, Call], dict[str, str]]:
     """Calls that run ``net`` on the batch ``x``, by runtime, and for the other runtimes the reason.
 
-    ``images`` set the ranges of int8. ``wanted`` are names of :data:`RUNTIMES`; None: all of them.
+    ``images`` set the ranges of int8. ``wanted`` are names of :data:`RUNTIMES`; None: all of them. ``tell`` is called
+    with what is being done.
     """
     calls: dict[str, Call] = {}
     reasons: dict[str, str] = {}
@@ -37,6 +47,7 @@ def dense_calls(
         return model[0]
 
     for name in RUNTIMES if wanted is None else wanted:
+        tell(f"preparing the dense network in {name} ...")
         try:
             with _quiet():
                 call = RUNTIMES[name](net, x, images, threads, onnx)
@@ -50,6 +61,17 @@ def dense_calls(
         else:
             calls[name] = call
     return calls, reasons
+
+
+def call_on(device: torch.device, net: nn.Module, x: Tensor) -> Call:
+    """A call that runs a copy of ``net`` on the batch ``x`` in torch on another device, and waits for the result."""
+    there, given = copy.deepcopy(net).to(device), x.to(device)
+
+    def call() -> None:
+        there(given)
+        finish_work(device)
+
+    return call
 
 
 @contextlib.contextmanager

@@ -161,10 +161,17 @@ def _points(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def write_figure(figure: Any, path: Path) -> None:
-    """Writes a figure as a page, or as an image, which wants a Chromium on this machine."""
+def check_figure(path: Path) -> None:
+    """Raises an error if no figure can be written to a file of this name."""
     if path.suffix not in FIGURE_SUFFIXES:
         raise SanpError(f"{path} has no known ending: choose one of {', '.join(FIGURE_SUFFIXES)}")
+    if path.is_dir():
+        raise SanpError(f"{path} is a folder: give the name of a file in it")
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Writes a figure as a page, or as an image, which wants a Chromium on this machine."""
+    check_figure(path)
     try:
         if path.suffix == ".html":
             write_text(path, figure.to_html(include_plotlyjs=True))

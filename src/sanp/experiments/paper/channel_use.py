@@ -42,7 +42,7 @@ def channel_use(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], nu
     used, counts, sums, given = [], torch.zeros(num_classes, dtype=torch.float64), Tensor(), list[Tensor]()
 
     def keep(module: nn.Module, arguments: object, output: Tensor) -> None:
-        given.append(output.relu().mean((2, 3)).double())  # (N, C); a ReLU follows the batch norm
+        given.append(output.relu().mean((2, 3)).cpu().double())  # (N, C); a ReLU follows the batch norm
 
     hook = _last(network).register_forward_hook(keep)
     try:

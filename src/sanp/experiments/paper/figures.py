@@ -8,6 +8,9 @@ fig4.jsonl   how many images compute how many channels of the last block
 from collections.abc import Iterable
 from pathlib import Path
 
+import torch
+
+from sanp.core.devices import CPU, chosen_device
 from sanp.experiments import run_folder
 from sanp.experiments.metrics import seconds_of
 from sanp.experiments.paper.channel_use import ChannelUse, channel_use
@@ -58,7 +61,7 @@ def make_lines(
         if any(not changed(line["config"], row.recipe) for line in lines):
             tell(f"{figure}: {row.name} is in {path.name} already")
         elif run_folder.is_finished(folder):
-            append(path, make_line(figure, row.name, folder))
+            append(path, make_line(figure, row.name, folder, chosen_device(row.recipe.device)))
             tell(f"{figure}: {row.name} added")
         elif lines:
             tell(f"{figure}: {row.name} is stale in {path.name}: {'; '.join(changed(lines[-1]['config'], row.recipe))}")
@@ -77,15 +80,18 @@ def command(row: RecipeRow, scope: Scope) -> str:
     return f"sanp reproduce {table} --rows {name}{scale}{limit}"
 
 
-def make_line(figure: str, name: str, folder: Path) -> Line:
-    """The results line of the run in ``folder``, with the data of the figure; ``name`` is the row's name."""
+def make_line(figure: str, name: str, folder: Path, device: torch.device = CPU) -> Line:
+    """The results line of the run in ``folder``, with the data of the figure; ``name`` is the row's name.
+
+    The network runs on ``device``.
+    """
     line = result_line(name, folder, seconds_of(folder))
     report = run_folder.read_report(folder)
     if figure == "fig3":
         return {**line, "layers": report["layers"]}
     dataset = run_folder.load_data(run_folder.read_run(folder))
     batches = run_folder.evaluation_batches(dataset)
-    used = channel_use(run_folder.load_run(folder, dataset), batches, dataset.num_classes)
+    used = channel_use(run_folder.load_run(folder, dataset).to(device), batches, dataset.num_classes)
     if figure == "fig4":
         return {**line, **by_image(used)}
     classes = {"classes": list(dataset.classes), "activation": rounded(used.activation.tolist())}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sanp.core.devices import chosen_device
 from sanp.core.errors import SanpError, unknown_name
 from sanp.experiments.compare import dense_recipe
 from sanp.experiments.paper.stale import changed
@@ -45,25 +46,30 @@ class RecipeRow:
 
 @dataclass(frozen=True)
 class Scope:
-    """How much of a row to run: all of it, or less for a quick test."""
+    """How much of a row to run, all of it or less for a quick test, and where."""
 
     epochs: float = 1.0
     """factor on all numbers of epochs"""
     images: int | None = None
     """number of training images; None: all"""
+    device: str | None = None
+    """auto, cpu, cuda or mps; None: what the recipe says"""
 
     def of(self, recipe: Recipe) -> Recipe:
-        """The recipe with the epochs and images of this scope."""
+        """The recipe with the epochs, images and device of this scope."""
         if not 0 < self.epochs < math.inf:
             raise SanpError(f"epochs-scale {self.epochs}: give a factor above 0")
         if self.images is not None and self.images < 1:
             raise SanpError(f"limit {self.images}: give at least one image, or leave it out for all")
+        if self.device is not None:
+            chosen_device(self.device)
         fit = recipe.fit
         scaled = {
             name: max(1, round(self.epochs * getattr(fit, name)))
             for name in ("pretrain_epochs", "warmup_epochs", "joint_epochs")
         }
-        return replace(recipe, limit=self.images or recipe.limit, fit=replace(fit, **scaled))
+        place: Any = self.device or recipe.device
+        return replace(recipe, limit=self.images or recipe.limit, device=place, fit=replace(fit, **scaled))
 
 
 def select(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from sanp.core.devices import in_double
 from sanp.methods.cutting.groups import ChannelGroups
 
 
@@ -61,7 +62,7 @@ def farthest_first(points: Tensor, count: int) -> tuple[list[int], list[float]]:
     ``points`` is (C, size). The first is the longest point, each further one the point farthest from those before it.
     The second list holds the largest distance of any point from its nearest one among the first 1, 2, ... ``count``.
     """
-    points = points.detach().double()
+    points = in_double(points.detach())
     seeds = [int(points.norm(dim=1).argmax())]
     distance = (points - points[seeds[0]]).norm(dim=1)
     radii = [float(distance.max())]
@@ -79,7 +80,7 @@ def k_means(points: Tensor, count: int, rounds: int = 20) -> Tensor:
     ``points`` is (C, size). The seeds are those of :func:`farthest_first`, so the result does not depend on random
     numbers. There are at most ``rounds`` iterations.
     """
-    points = points.detach().double()
+    points = in_double(points.detach())
     seeds = farthest_first(points, count)[0]
     centres = points[seeds]
     assigned = torch.zeros(len(points), dtype=torch.long)
@@ -111,7 +112,7 @@ def nearest_to_mean(points: Tensor, assigned: Tensor) -> Tensor:
 
     ``points`` is (C, size), ``assigned`` (C,) the cluster of each.
     """
-    points = points.detach().double()
+    points = in_double(points.detach())
     count = int(assigned.max()) + 1
     distance = (points - cluster_means(points, assigned, count)[assigned.to(points.device)]).norm(dim=1).cpu()
     members = [(assigned == cluster).nonzero()[:, 0] for cluster in range(count)]

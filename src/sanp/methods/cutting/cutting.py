@@ -27,7 +27,7 @@ class Cutting:
         self.task = with_teacher(task, net)
         self.method = method
         self.net = copy.deepcopy(net)
-        self.example: Tensor = task.example()
+        self.example: Tensor = task.example(net)
         self.channel_groups: ChannelGroups = find_groups(self.net, self.example)
         check_removable(self.channel_groups, net)
         self.dense_flops = self.channel_groups.flops(set())

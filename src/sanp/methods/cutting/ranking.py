@@ -78,5 +78,5 @@ def channel_sums(channel_groups: ChannelGroups, path: str, values: Tensor) -> di
     """The sum of ``values`` (C_out,), one for each output of the layer at ``path``, over each channel group."""
     groups = channel_groups.groups_of(channel_groups.members[path].outputs)
     sums = torch.zeros(int(groups.max()) + 1, dtype=torch.float64)
-    sums.index_add_(0, groups, values.detach().double().cpu())
+    sums.index_add_(0, groups, values.detach().cpu().double())
     return {group: float(sums[group]) for group in dict.fromkeys(groups.tolist())}

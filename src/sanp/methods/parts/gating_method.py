@@ -65,11 +65,11 @@ class GatingMethod:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one open channel in each gated layer already exceeds the budget."""
-        check_reachable(task.budget, planned_cost(net, task.example()))
+        check_reachable(task.budget, planned_cost(net, task.example(net)))
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Gates the network, then trains it."""
-        example = task.example()
+        example = task.example(net)
         gated = task.start or self.gate(net, example, spm=task.spm)
         if parse_range(task.budget) is None:
             gated.budget = parse_budget(task.budget)

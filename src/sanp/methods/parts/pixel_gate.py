@@ -117,16 +117,19 @@ class PixelCost(OfDense):
     """path of a gated layer to the number of input channels in the base path of each output channel (C_out,)"""
 
     def per_layer(self, decisions: Decisions) -> dict[str, Tensor]:
-        """FLOPs of each layer for each sample (N or 1,): the base path everywhere, the rest where gates are on."""
+        """FLOPs of each layer for each sample (N or 1,): the base path everywhere, the rest where gates are on.
+
+        They are counted on the CPU, wherever the gates are.
+        """
         return {layer.name: self._layer(layer, decisions.get(layer.name)) for layer in self.layers}
 
     def _layer(self, layer: Layer, on: Tensor | None) -> Tensor:
         if on is None:
             return torch.tensor([float(dense_flops(layer))], dtype=torch.float64)
-        base = self.base[layer.path].to(on.device, torch.float64)
+        base = self.base[layer.path].cpu().double()
         always = layer.positions * (layer.taps * float(base.sum()) + layer.out_channels)
         rest = layer.positions * layer.taps * (layer.in_channels - base)  # (C_out,)
-        return always + on.double() @ rest
+        return always + on.cpu().double() @ rest
 
     def open_outputs(self, decisions: Decisions) -> dict[str, Tensor]:
         """The share of each channel's pixels whose gate is on (N, C_out)."""

@@ -20,7 +20,7 @@ class PooledFeatures:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Inside, every forward adds its features; :meth:`taken` empties them."""
+        """Inside, every training forward adds its features; :meth:`taken` empties them."""
         with ExitStack() as hooks:
             for name, layer in self.layers.items():
                 last = layer.conv if layer.norm is None else layer.norm
@@ -30,6 +30,8 @@ class PooledFeatures:
 
     def _keep(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
         def keep(module: nn.Module, inputs: Any, output: Tensor) -> None:
+            if not module.training:  # an evaluation between two epochs
+                return
             self.of.setdefault(name, []).append(F.relu(output).flatten(2).mean(2) if output.dim() > 2 else output)
 
         return keep

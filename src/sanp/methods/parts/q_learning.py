@@ -177,7 +177,7 @@ class ChoosingMethod(GatingMethod):
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if the smallest width in every layer already exceeds the budget."""
-        cost = planned_cost(net, task.example())
+        cost = planned_cost(net, task.example(net))
         check_widths(cost, kept_for(task.budget, cost), self.widths, self.name)
 
     def train(self, gated: GatedNetwork, task: Task) -> Iterator[Stage]:

@@ -27,7 +27,7 @@ def coloured(figure: go.Figure, dark: bool) -> go.Figure:
 def probabilities(answer: Answer, classes: Sequence[str], label: int | None) -> go.Figure:
     """The most probable classes; the true one, ``label``, is green where it is known."""
     order = np.argsort(-answer.probabilities, kind="stable")[:MOST_ANSWERS]
-    figure = blank(70 + 30 * len(order), NARROW, showlegend=False)
+    figure = blank(70 + 30 * len(order), {**NARROW, "r": 56}, showlegend=False)  # room for the numbers beside the bars
     figure.add_trace(
         go.Bar(
             x=answer.probabilities[order],
@@ -41,7 +41,7 @@ def probabilities(answer: Answer, classes: Sequence[str], label: int | None) -> 
         )
     )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    figure.update_xaxes(range=[0, 1.25], tickvals=[0, 0.5, 1], tickformat=".0%", title_text="probability")
+    figure.update_xaxes(range=[0, 1], tickvals=[0, 0.5, 1], tickformat=".0%", title_text="probability")
     return figure
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sanp.core.devices import CPU
 from sanp.core.errors import SanpError
 from sanp.data.decode import decode
 from sanp.evaluation import Onlooker, Seen
 from sanp.experiments import run_folder
 from sanp.experiments.calibrated import calibrated
-from sanp.experiments.inputs import inputs_of, keep_inputs
+from sanp.experiments.inputs import INPUTS_FILE, inputs_of, keep_inputs
 from sanp.gating.network import GatedNetwork
 from sanp.report.explorer.answers import Answer
 from sanp.report.explorer.budgets import Setting, Shifts, measure_settings
@@ -31,15 +32,16 @@ class Explorer:
     """A run's network and its test images.
 
     It answers one request at a time, since a setting changes the network. ``settings`` go from the cheapest to the
-    dearest, and ``trained`` is the position of the one that training ended with. ``precision`` is what the engine that
-    answers computes in: fp32 or int8.
+    dearest, and ``trained`` is the position of the one that training ended with. On the ``device`` CPU the engine runs,
+    which computes in ``precision``, fp32 or int8; elsewhere torch.
     """
 
-    def __init__(self, folder: Path, precision: str = "fp32") -> None:
+    def __init__(self, folder: Path, precision: str = "fp32", device: torch.device = CPU) -> None:
         dataset = run_folder.load_data(run_folder.read_run(folder))
         self.folder, self.test, self.inputs, self.precision = folder, dataset.test, inputs_of(dataset), precision
-        self.network = calibrated(run_folder.load_run(folder, self.inputs), folder, precision).eval()
-        keep_inputs(folder, self.inputs)
+        self.network = calibrated(run_folder.load_run(folder, self.inputs), folder, precision).eval().to(device)
+        if not (folder / INPUTS_FILE).is_file():
+            keep_inputs(folder, self.inputs)
         size = self.inputs.image_size
         self.look = Onlooker(self.network, torch.zeros(1, dataset.channels, size, size))
         self._lock = threading.Lock()
