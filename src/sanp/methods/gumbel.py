@@ -27,7 +27,7 @@ from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.spm.recording import decisions_of
 from sanp.training.controller import BudgetController
 from sanp.training.finish import finish
-from sanp.training.optimizers import schedule, scheduled, sgd, spm_optimizer
+from sanp.training.optimizers import joint_optimizers
 from sanp.training.stage import Stage, steps_in
 from sanp.training.task import Task
 from sanp.training.term import Contribution, Forward, stage_with_term
@@ -117,10 +117,7 @@ class Gumbel(GatingMethod):
         """Trains network and SPMs for all epochs, then calibrates the thresholds."""
         kept, config = gated.kept_for(task.budget), task.config
         epochs = epochs_in_parts(task, 1)[0]
-        optimizers = [
-            scheduled(sgd(gated.backbone_parameters(), config.lr, config), schedule(config)),
-            spm_optimizer(gated, config, max(1, epochs * steps_in(task.loader))),
-        ]
+        optimizers = joint_optimizers(gated, config, max(1, epochs * steps_in(task.loader)))
         term = FlopsTarget(gated, BudgetController(kept, task.controller), self.config.strength)
         yield stage_with_term("joint", gated, task, epochs, optimizers, term)
         finish(gated, task, kept)

@@ -41,7 +41,7 @@ from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.spm.recording import decisions_of, record, saliencies_of
 from sanp.tracing.topology import module_path
 from sanp.training.finish import finish_norms, first_images
-from sanp.training.optimizers import schedule, scheduled, sgd, spm_optimizer
+from sanp.training.optimizers import joint_optimizers
 from sanp.training.precision import Format
 from sanp.training.stage import Stage, steps_in
 from sanp.training.task import Task
@@ -213,10 +213,7 @@ class ManiDP(GatingMethod):
         """Trains network and predictors for all epochs, while the density falls; then sets the thresholds."""
         kept, config = gated.kept_for(task.budget), task.config
         epochs = epochs_in_parts(task, 1)[0]
-        optimizers = [
-            scheduled(sgd(gated.backbone_parameters(), config.lr, config), schedule(config)),
-            spm_optimizer(gated, config, max(1, epochs * steps_in(task.loader))),
-        ]
+        optimizers = joint_optimizers(gated, config, max(1, epochs * steps_in(task.loader)))
         features = PooledFeatures(gated)
         term = ManifoldTerm(gated, features, kept, self.config)
         around: Callable[[], AbstractContextManager[None]] = features.collecting

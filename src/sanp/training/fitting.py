@@ -27,7 +27,7 @@ from sanp.training.distillation import DistillLoss
 from sanp.training.finish import finish, finish_in_steps, finish_range
 from sanp.training.history import History
 from sanp.training.image_size import growing
-from sanp.training.optimizers import schedule, scheduled, sgd, spm_optimizer
+from sanp.training.optimizers import joint_optimizers, schedule, scheduled, sgd, spm_optimizer
 from sanp.training.stage import Loader, Stage, Stages, Watch, steps_in
 from sanp.training.task import Task, TaskLoss, set_dropout, with_checked_teacher, with_teacher
 from sanp.training.term import Contribution, Forward, stage_with_term
@@ -188,15 +188,12 @@ def joint_stage(gated: GatedNetwork, task: Task, budget: Budget) -> Stage:
                 binarize.noise, binarize.soft_share = 0.0, 0.0
 
     rates = schedule(config) if budget.range is None else budget.range.slowed(schedule(config))
-    optimizers = [scheduled(sgd(gated.backbone_parameters(), config.lr, config), rates)]
-    if gated.spm_parameters():
-        optimizers.append(spm_optimizer(gated, config, budget.steps or 1))
     return stage_with_term(
         "joint",
         gated,
         task,
         config.joint_epochs,
-        optimizers,
+        joint_optimizers(gated, config, budget.steps or 1, rates),
         BudgetTerm(budget),
         before_step=harden,
         around=lambda: hashing_restored(gated),

@@ -87,3 +87,15 @@ def spm_optimizer(gated: GatedNetwork, config: FitConfig, steps: int) -> Schedul
         return scheduled(sgd(gated.spm_parameters(), lr, config), schedule(config))
     adam = torch.optim.AdamW(gated.spm_parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
     return scheduled(adam, flat(config.rise))
+
+
+def joint_optimizers(
+    gated: GatedNetwork, config: FitConfig, steps: int, rates: Schedule | None = None
+) -> list[Scheduled]:
+    """SGD for the network's own parameters, and :func:`spm_optimizer` for its SPMs if these have parameters.
+
+    ``steps`` is the number of steps in which channels must be able to close. ``rates`` is the schedule of SGD; without
+    it, it is the configured one.
+    """
+    own = scheduled(sgd(gated.backbone_parameters(), config.lr, config), rates or schedule(config))
+    return [own, spm_optimizer(gated, config, steps)] if gated.spm_parameters() else [own]

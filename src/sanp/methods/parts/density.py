@@ -14,7 +14,7 @@ from sanp.spm.recording import decisions_of
 from sanp.spm.top_k import TopK, top_k
 from sanp.tracing.topology import module_path
 from sanp.training.finish import finish_norms, first_images
-from sanp.training.optimizers import schedule, scheduled, sgd, spm_optimizer
+from sanp.training.optimizers import joint_optimizers
 from sanp.training.precision import Format
 from sanp.training.stage import Stage, steps_in
 from sanp.training.task import Task
@@ -106,10 +106,7 @@ def density_stage(
     The arguments are those of :class:`DensityTerm`, and the number of epochs.
     """
     steps = max(1, epochs * steps_in(task.loader))
-    optimizers = [
-        scheduled(sgd(gated.backbone_parameters(), task.config.lr, task.config), schedule(task.config)),
-        spm_optimizer(gated, task.config, steps),
-    ]
+    optimizers = joint_optimizers(gated, task.config, steps)
     return stage_with_term("joint", gated, task, epochs, optimizers, DensityTerm(gated, steps, target_at, penalty))
 
 
