@@ -1,4 +1,4 @@
-"""The binarization of FIXED K (paper 5.1): those with the highest scores are open, as many for every sample."""
+"""The binarization of FIXED K (paper 5.1): every sample has the same number of open channels, its best."""
 
 import math
 

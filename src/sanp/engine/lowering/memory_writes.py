@@ -1,4 +1,4 @@
-"""Writes into a part of a tensor's memory, as a choice of channels: what was written, and what is left of before."""
+"""A write to part of a tensor's memory, as a choice of channels: new ones where it wrote, the old ones elsewhere."""
 
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.unsupported import Unsupported

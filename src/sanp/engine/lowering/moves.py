@@ -1,4 +1,4 @@
-"""Operators that only move numbers, run on the numbers of the elements: no rule need know what each of them means."""
+"""Operators that only move elements: each is run on the indices of the elements, which shows where every one goes."""
 
 import numpy as np
 import torch
