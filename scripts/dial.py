@@ -59,10 +59,12 @@ def draw(results: Path, path: Path) -> None:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    for line in list(read_results(results / "dial.jsonl"))[-1:]:
+    latest = {line["method"]: line for line in read_results(results / "dial.jsonl")}
+    for method, line in latest.items():
         found = line["points"]
         shares, errors = [100 * each["kept"] for each in found], [100 * each["error"] for each in found]
-        figure.add_scatter(x=shares, y=errors, mode="lines+markers", name="one network under the dial")
+        name = "one network under the dial" if method == "sanp" else f"one {method} network"
+        figure.add_scatter(x=shares, y=errors, mode="lines+markers", name=name)
     rows = [line for table in ("table1", "methods") for line in read_results(results / f"{table}.jsonl")]
     single = {
         round(line["kept"], 3): line["error"]
@@ -102,7 +104,7 @@ if __name__ == "__main__":
     with torch.no_grad():
         if given.run is not None:
             measure(given.run, given.seconds, given.results)
-    lines = list(read_results(given.results / "dial.jsonl"))
+    lines = [line for line in read_results(given.results / "dial.jsonl") if line["method"] == "sanp"]
     if lines:
         for document in ("README.md", "docs/dial.md"):
             fill(ROOT / document, "dial", table(lines[-1]))

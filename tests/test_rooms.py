@@ -1,6 +1,7 @@
 """The order of the rooms: a module imports only from its own room or from those before it in this list."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import sanp
+from sanp.core.later import LATER, later
 from sanp.methods import METHODS
 
 SOURCE = Path(__file__).parents[1] / "src" / "sanp"
@@ -59,6 +61,13 @@ def test_a_module_imports_only_from_rooms_before_its_own(path: Path) -> None:
     own = room_of(path)
     for other in imported(path):
         assert ROOMS.index(other) <= ROOMS.index(own), f"{own} imports {other}, which comes after it"
+
+
+def test_what_is_loaded_later_exists_and_only_gating_uses_it() -> None:
+    for what, (module, name) in LATER.items():
+        assert later(what) is getattr(importlib.import_module(module), name)
+    users = {room_of(path) for path in MODULES if "core.later import" in path.read_text(encoding="utf-8")}
+    assert users == {"gating"}
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=lambda path: path.name)

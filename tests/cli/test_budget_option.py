@@ -38,3 +38,18 @@ def test_a_network_for_one_budget_is_calibrated_or_refused(run: Run, tmp_path: P
     assert code == 0 and 0.3 < json.loads(out)["kept"] < 0.7, err
     code, _, err = run("eval", str(folder), "--budget", "80%")
     assert code == 2 and 'budget="50%..80%"' in err
+
+
+def test_a_cap_from_training_to_evaluation(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    code, _, err = run("train", *TRAIN, "--budget", "50%", "--max-flops", "55%", "--out", str(folder))
+    assert code == 0, err
+    for options, most in (((), 0.55), (("--max-flops", "40%"), 0.4)):
+        code, out, err = run("eval", str(folder), *options, "--json")
+        assert code == 0, err
+        found = json.loads(out)
+        assert max(found["per_sample"]) <= most * found["dense_flops"]
+    code, _, err = run("eval", str(folder), "--max-flops", "1.2ms")
+    assert code == 2 and "is a time" in err
+    code, _, err = run("train", *TRAIN, "--budget", "50%", "--max-flops", "30%", "--out", str(tmp_path / "other"))
+    assert code == 2 and "below the budget of 50.0%" in err

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import sanp
-from sanp.gating.thresholds import CLOSE, batches_of, kept_on
+from sanp.gating.level_search import CLOSE
+from sanp.gating.thresholds import batches_of, kept_on
 from tests.networks.parts import IMAGE, block, conv
 from tests.networks.strangers import STRANGERS
 

@@ -52,7 +52,8 @@ def test_a_call_that_fails_does_not_spoil_the_next() -> None:
     for layer in gated.layers.values():
         torch.nn.init.zeros_(layer.spm.saliency.w2.weight[1:])  # type: ignore[index, union-attr]
         layer.spm.saliency.w2.weight.data[0] = 1e-6  # type: ignore[union-attr, index]
-    gated.set_budget("90%", IMAGES, force=True)
+    with pytest.warns(BudgetWarning, match=r"90\.0% was asked for"):
+        gated.set_budget("90%", IMAGES, force=True)
     assert all(abs(level) < 10 for level in levels(gated))
     first = network().set_budget("30%", IMAGES, force=True)
     again = network()

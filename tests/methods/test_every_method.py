@@ -35,6 +35,7 @@ WRONG: dict[str, dict[str, object]] = {
     "fixed_k": {"centre": "one"},
     "gumbel": {"temperature": 0.0},
     "manidp": {"easy": 0.0},
+    "slimmable": {"between": -1},
     "random": {"seed": 0.5},
     "uniform": {"distill": 2},
 }
@@ -52,7 +53,7 @@ CHANNEL_EACH = 1 / 16
 MISS = {
     **dict.fromkeys(("cg", "d2nn", "rnp", "weight"), POINT),
     **dict.fromkeys(("autopruner", "depgraph", "gumbel", "ns", "sanp", "static"), CHANNEL),
-    **dict.fromkeys(("fbs", "fcp", "fixed_k", "l1", "manidp", "random", "uniform"), CHANNEL_EACH),
+    **dict.fromkeys(("fbs", "fcp", "fixed_k", "l1", "manidp", "random", "slimmable", "uniform"), CHANNEL_EACH),
 }
 """on the images that a method is calibrated on"""
 

@@ -16,6 +16,7 @@ from sanp.core.files import read_tensor_file
 from sanp.core.int8_calibration import Int8Calibration, read_calibration
 from sanp.core.zero_packing import Packing, checked_packings
 from sanp.gating.amount import Amount, parse_budget
+from sanp.gating.cap import read_cap
 from sanp.gating.dial import read_dial
 from sanp.gating.network import GatedNetwork, Origin
 from sanp.gating.trained_budgets import TrainedBudgets
@@ -90,6 +91,7 @@ def gates_header(gated: GatedNetwork) -> dict[str, Any]:
         "budget": None if gated.budget is None else asdict(gated.budget),
         "trained": None if gated.trained is None else asdict(gated.trained),
         "dial": None if gated.dial is None else asdict(gated.dial),
+        "cap": None if gated.cap is None else gated.cap.as_dict(),
     }
 
 
@@ -143,6 +145,7 @@ def restore_gates(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> None
         gated.budget = None if gates["budget"] is None else parse_budget(Amount(**gates["budget"]))
         gated.dial = None if gates.get("dial") is None else read_dial(gates["dial"])
         gated.trained = _trained(gated, gates)
+        gated.cap = None if gates.get("cap") is None else read_cap(gated, gates["cap"])
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise SanpError(
             f"{path}: the header's thresholds or budget are damaged ({type(error).__name__}: {error})"

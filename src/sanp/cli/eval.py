@@ -25,6 +25,10 @@ def evaluate_run(
     budget: Annotated[
         str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
     ] = None,
+    max_flops: Annotated[
+        str | None,
+        typer.Option(help="What no image may cost more than, as 40% or 60M; the least salient channels close."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Evaluate a run's network on the test images: accuracy, FLOPs, layers."""
@@ -33,7 +37,7 @@ def evaluate_run(
     if data is not None:
         recipe = make_recipe({"data": data, "image_size": recipe.image_size}, "--data")
     dataset = load_data(recipe)
-    network = at_budget(load_run(run, dataset), budget, training_images(dataset))
+    network = at_budget(load_run(run, dataset), budget, training_images(dataset), max_flops=max_flops)
     report = evaluate(network.to(place), evaluation_batches(dataset))
     if as_json:
         sys.stdout.write(json.dumps(report.as_dict()) + "\n")

@@ -12,7 +12,8 @@ from sanp.experiments.recipe import Recipe, merge, sections
 from sanp.experiments.settings import default_of, help_texts, kinds, plain_fields, value_from_text
 
 COMMON = (
-    "data backbone weights method budget preset seed batch_size image_size resize augment validate pretrained device"
+    "data backbone weights method budget max_flops preset seed batch_size image_size resize augment validate "
+    "pretrained device"
 ).split()
 """settings of the recipe itself that ``--help`` shows; ``--help-all`` shows the others and those of the sections"""
 

@@ -28,6 +28,7 @@ from sanp.engine.quantise.int8 import Quantisation, QuantisedStep, quantised_ste
 from sanp.engine.quantise.rewriting import Rewritten, rewritten
 from sanp.engine.steps import NativeGate, NativeStep, TorchStep, TorchUnit
 from sanp.engine.tune import choose_usual, tune_program
+from sanp.gating.cap import Cap
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.spm.recording import call_name, record
 from sanp.tracing.graph import Node
@@ -106,10 +107,12 @@ class EngineBuilder:
                 raise Unsupported(f"it does not run in segments ({type(error).__name__}: {said})") from error
         raise Unsupported(str(why))
 
-    def in_torch(self, why: str) -> Engine:
-        """An engine that only calls the network."""
+    def in_torch(self, why: str, cap: Cap | None) -> Engine:
+        """An engine that only calls the network, under a cap if there is one."""
         name = type(self.reference).__name__
-        return self._engine((), (PlanRow(name, "torch", "whole network", why),), "none", 0.0)
+        engine = self._engine((), (PlanRow(name, "torch", "whole network", why),), "none", 0.0)
+        engine.obey(cap)
+        return engine
 
     def quantisation(self, engine: Engine, network: nn.Module) -> Quantisation:
         """What makes an int8 engine beside the fp32 one; ``network`` is the one that the user gave."""

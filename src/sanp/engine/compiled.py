@@ -11,9 +11,12 @@ from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
 from sanp.core.errors import SanpError
 from sanp.core.modules import as_arguments, tensors_in
 from sanp.engine.arguments import bound, in_order
+from sanp.engine.capping import Capping
 from sanp.engine.plan import Plan
 from sanp.engine.steps import Forced, NativeStep, TorchStep, Values
 from sanp.engine.turning import Lift, Turning
+from sanp.gating.cap import Cap
+from sanp.gating.network import GatedNetwork
 from sanp.spm.gated_conv import GatedConv
 from sanp.tracing.graph import Value
 from sanp.tracing.topology import module_path
@@ -54,6 +57,7 @@ class Engine:
         """the native program that is the whole network, from one tensor to one; None if there is no such program"""
         self._turning = Turning(reference, self._steps)
         self._lift = 0.0
+        self._capping: Capping | None = None
 
     @property
     def steps(self) -> tuple[NativeStep | TorchStep, ...]:
@@ -86,6 +90,14 @@ class Engine:
         """
         self._lift = self._turning.lift(budget)
 
+    def obey(self, cap: Cap | None) -> None:
+        """Sets the ``cap`` on what a sample may cost, or none; :class:`Unsupported` if it cannot be kept natively."""
+        if cap is None:
+            return
+        assert isinstance(self._reference, GatedNetwork)
+        self._capping = Capping(cap, self._steps) if self._steps else None
+        self._reference.cap = cap
+
     def _at_once(self, step: NativeStep, x: Any, lift: float) -> Tensor | None:
         """The usual case, one tensor through one native program, with few checks.
 
@@ -97,7 +109,8 @@ class Engine:
             return None
         batch = x.shape[0]
         y = torch.empty(batch, *step.shapes[0])
-        return y if step.program.run_one(x.data_ptr(), y.data_ptr(), batch, step.threads, lift) else None
+        capped = (None, None) if self._capping is None else self._capping.addresses(step)
+        return y if step.program.run_one(x.data_ptr(), y.data_ptr(), batch, step.threads, lift, *capped) else None
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], lift: Lift) -> Any:
         tensors, wants_numpy = self._checked(args, kwargs)
@@ -108,8 +121,9 @@ class Engine:
         values: Values = dict(zip(self._inputs, tensors, strict=True))
         batch = len(tensors[0])
         suspect: set[int] = set()
+        spending = None if self._capping is None else self._capping.spending(batch)
         for step in self._steps:
-            finite = step.run(values, batch, None, lift)
+            finite = step.run(values, batch, None, lift, spending)
             if 0 in finite:
                 suspect.update(row for row, flag in enumerate(finite) if not flag)
         results = [values[value] for value in self._outputs]
@@ -136,31 +150,39 @@ class Engine:
         """
         return self._with_scores(example, Forced(decisions))
 
-    def run_recorded(self, example: Any) -> tuple[list[Tensor], dict[str, Tensor]] | None:
+    def run_recorded(
+        self, example: Any, *, lift: float | None = None, scores: dict[str, Tensor] | None = None
+    ) -> tuple[list[Tensor], dict[str, Tensor]] | None:
         """The tensors of the result, and what the gates decided: (N, C_out), 0 or 1, for each gated layer by name.
 
-        ``example`` is as :func:`sanp.compile` takes it. None where it cannot be told: all runs in torch, or a number is
-        not finite, or a gate waits for a batch norm outside its module.
+        ``example`` is as :func:`sanp.compile` takes it. ``lift`` is added to the thresholds of all gates, in place of
+        that of the budget that was set. ``scores`` is filled with what the gates decided by. None where it cannot be
+        told: all runs in torch, or a number is not finite, or a gate waits for a batch norm outside its module.
         """
         if not self._steps:
             return None
-        outputs, scores = self._with_scores(example, Forced(None))
+        scores = {} if scores is None else scores
+        outputs, _ = self._with_scores(example, Forced(None, scores), lift)
         spms = {module.name: module.spm for module in self._reference.modules() if isinstance(module, GatedConv)}
         known = {module_path(layer) for layer in scores}
         if known != set(spms) or not all(bool(each.isfinite().all()) for each in outputs):
             return None
-        decided = {}
+        decided: dict[str, Tensor] = {}
         for layer, score in scores.items():
             spm = spms[module_path(layer)]
-            decided[layer] = spm.binarize.decide(score).float().repeat_interleave(spm.group, 1)
+            own = self._capping.decided(spm, layer, score, decided) if self._capping else spm.binarize.decide(score)
+            decided[layer] = own.float().repeat_interleave(spm.group, 1)
         return outputs, decided
 
-    def _with_scores(self, example: Any, forced: Forced) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def _with_scores(
+        self, example: Any, forced: Forced, lift: float | None = None
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
         values: Values = dict(zip(self._inputs, tensors_in(in_order(self._reference, example)), strict=True))
         batch = len(next(iter(values.values())))
+        spending = None if self._capping is None else self._capping.spending(batch)
         with torch.no_grad():
             for step in self._steps:
-                step.run(values, batch, forced, self._lift)
+                step.run(values, batch, forced, self._lift if lift is None else lift, spending)
         return [values[value] for value in self._outputs], forced.scores
 
     def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Tensor | None, lift: Lift) -> Any:

@@ -19,6 +19,8 @@ from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.plan import Plan
 from sanp.engine.progress_bar import ProgressBar
 from sanp.engine.quantise.int8 import int8_engine, wanted_calibration
+from sanp.gating.cap import Cap
+from sanp.gating.network import GatedNetwork
 
 _MUCH = 0.05
 """the share of the FLOPs that may run in torch without a word"""
@@ -63,6 +65,7 @@ def compile(
     _check_network(network)
     reference = copy_of(network).eval().requires_grad_(False)
     reference.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    cap = _without_cap(reference)
     with ProgressBar() as bar:
         builder = EngineBuilder(reference, in_order(reference, example_input), threads, tune, bar)
         try:
@@ -71,15 +74,24 @@ def compile(
             _warn_once(str(reason))
             if precision == "int8" and calibration is None:
                 wanted_calibration(network)
-            return builder.in_torch(f"no native library: {reason}")
+            return builder.in_torch(f"no native library: {reason}", cap)
         try:
             engine = builder.build()
             if precision == "int8":
                 engine = int8_engine(builder.quantisation(engine, network), calibration)
+            engine.obey(cap)
         except Unsupported as reason:
-            engine = builder.in_torch(str(reason))
+            engine = builder.in_torch(str(reason), cap)
     _warn_of_torch(engine.plan)
     return engine
+
+
+def _without_cap(reference: nn.Module) -> Cap | None:
+    """Takes the cap off a network and returns it: programs are written and compared without."""
+    cap = reference.cap if isinstance(reference, GatedNetwork) else None
+    if isinstance(reference, GatedNetwork):
+        reference.cap = None
+    return cap
 
 
 def _warn_of_torch(plan: Plan) -> None:

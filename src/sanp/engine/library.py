@@ -16,7 +16,7 @@ from sanp.engine.names import ACTIVATIONS, ALGORITHMS, OperatorKind
 
 _ROOM = 512
 """bytes of an error message"""
-_INTERFACE = 13
+_INTERFACE = 14
 """counted up with every change of the C interface, here and in api.cpp"""
 
 
@@ -51,8 +51,12 @@ def native_library() -> ctypes.CDLL:
     library.sanp_free.restype = None
     notes = (c_void_p,) * 5
     lifts = (c_float, c_void_p)
-    library.sanp_run.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, *notes, *lifts, *message]
-    library.sanp_run_one.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, c_float]
+    capped = (c_void_p,) * 3
+    library.sanp_run.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, *notes, *lifts, *capped, *message]
+    library.sanp_run_one.argtypes = [c_void_p, c_void_p, c_void_p, c_long, c_int, c_float, c_void_p, c_void_p]
+    library.sanp_cap.argtypes = [c_void_p, c_long, POINTER(c_void_p), *message]
+    library.sanp_cap_free.argtypes = [c_void_p]
+    library.sanp_cap_free.restype = None
     library.sanp_algorithms.argtypes = [c_void_p, c_int]
     library.sanp_choose.argtypes = [c_void_p, c_int, c_int, *message]
     library.sanp_settle.argtypes = [c_void_p, *message]
@@ -152,6 +156,9 @@ class NativeProgram:
         scores: int | None = None,
         lift: float = 0.0,
         lifts: int | None = None,
+        cap: c_void_p | None = None,
+        counts: int | None = None,
+        places: int | None = None,
     ) -> bytes:
         """The same on addresses of contiguous float32 memory; gives a byte for each sample, 0 if it was not finite.
 
@@ -160,6 +167,10 @@ class NativeProgram:
         a gate whose channels are decided in groups, a number for each group stands at the start of its part.
 
         ``lift`` is added to the thresholds of all gates, and so is, for each sample, its number in ``lifts``, float32.
+
+        ``cap`` is the handle of a :class:`NativeCap`. It then wants ``counts`` (samples, gates of the network), int32,
+        which at first has the cap's reserves and in the end the open channels of the gates that ran, and ``places``
+        (gates of the program), int32: where each stands among those of the network.
         """
         given = (c_void_p * len(inputs))(*inputs)
         wanted = (c_void_p * len(outputs))(*outputs)
@@ -179,6 +190,9 @@ class NativeProgram:
                 scores,
                 lift,
                 lifts,
+                cap,
+                counts,
+                places,
                 message,
                 _ROOM,
             ),
@@ -186,12 +200,21 @@ class NativeProgram:
         )
         return finite.raw[:samples]
 
-    def run_one(self, given: int, wanted: int, samples: int, threads: int, lift: float = 0.0) -> bool:
+    def run_one(
+        self,
+        given: int,
+        wanted: int,
+        samples: int,
+        threads: int,
+        lift: float = 0.0,
+        cap: c_void_p | None = None,
+        places: int | None = None,
+    ) -> bool:
         """One input to one output by the shortest way; false after an error or a number that is not finite.
 
-        ``lift`` is added to the thresholds of all gates.
+        ``lift``, ``cap`` and ``places`` are those of :meth:`run_at`.
         """
-        status: int = self._library.sanp_run_one(self._handle, given, wanted, samples, threads, lift)
+        status: int = self._library.sanp_run_one(self._handle, given, wanted, samples, threads, lift, cap, places)
         return status == 0
 
     def algorithms(self, operator: int) -> list[int]:
@@ -209,6 +232,25 @@ class NativeProgram:
         """Frees the weights of the algorithms that were not chosen; after this there is nothing left to choose."""
         message = ctypes.create_string_buffer(_ROOM)
         _check(self._library.sanp_settle(self._handle, message, _ROOM), message)
+
+
+class NativeCap:
+    """A cap on what a sample may cost, inside the library; freed with this object.
+
+    ``code`` has its limit, the numbers of its bound and its reserves, as native/cap.cpp reads them.
+    """
+
+    def __init__(self, code: Sequence[int]) -> None:
+        self._library = native_library()
+        self.handle = c_void_p()
+        numbers = np.asarray(code, dtype=np.int64)
+        message = ctypes.create_string_buffer(_ROOM)
+        where = (numbers.ctypes.data, numbers.size)
+        _check(self._library.sanp_cap(*where, byref(self.handle), message, _ROOM), message)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._library.sanp_cap_free(self.handle)
 
 
 def _check(status: int, message: "ctypes.Array[c_char]") -> None:

@@ -1,6 +1,7 @@
 """The steps of a compiled network: programs of the native library, and operators that run in torch between them."""
 
 from collections.abc import Mapping
+from ctypes import c_void_p
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,22 @@ class Forced:
 
 
 @dataclass(frozen=True)
+class Spending:
+    """What the samples of one call have spent of a cap (engine/capping.py)."""
+
+    cap: c_void_p
+    """of a NativeCap"""
+    counts: NDArray[np.int32]
+    """(N, gates of the network): channels that are open, for gates that have not run their reserve"""
+    places: Mapping[int, NDArray[np.int32]]
+    """by identity of a native step, where its gates stand among those of the network"""
+
+    def of(self, step: "NativeStep") -> dict[str, Any]:
+        """The arguments of a native step's program."""
+        return {"cap": self.cap, "counts": self.counts.ctypes.data, "places": self.places[id(step)].ctypes.data}
+
+
+@dataclass(frozen=True)
 class NativeGate:
     """A gate of a native program."""
 
@@ -55,11 +72,17 @@ class NativeStep:
     """of the plan, one for each operator"""
 
     def run(
-        self, values: Values, batch: int, forced: Forced | None = None, lift: float | NDArray[np.float32] = 0.0
+        self,
+        values: Values,
+        batch: int,
+        forced: Forced | None = None,
+        lift: float | NDArray[np.float32] = 0.0,
+        spending: Spending | None = None,
     ) -> bytes:
         """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity.
 
-        ``lift`` is added to the thresholds of all gates: one number, or one for each sample.
+        ``lift`` is added to the thresholds of all gates: one number, or one for each sample. ``spending`` is that of
+        a cap.
         """
         # A view of a complex tensor's conjugate may say that its numbers are those in memory with the other sign.
         given = [values[value].to(torch.float32).resolve_neg().contiguous() for value in self.inputs]
@@ -69,8 +92,9 @@ class NativeStep:
         addresses = ([x.data_ptr() for x in given], [y.data_ptr() for y in made])
         single, each = (lift, None) if isinstance(lift, float) else (0.0, np.ascontiguousarray(lift, np.float32))
         lifts = None if each is None else each.ctypes.data
+        capped = {} if spending is None or not self.gates else spending.of(self)
         if forced is None or not self.gates:
-            finite = self.program.run_at(*addresses, batch, self.threads, lift=single, lifts=lifts)
+            finite = self.program.run_at(*addresses, batch, self.threads, lift=single, lifts=lifts, **capped)
         else:
             scores = torch.empty(batch, sum(gate.channels for gate in self.gates))
             opened = None
@@ -87,6 +111,7 @@ class NativeStep:
                 scores=scores.data_ptr(),
                 lift=single,
                 lifts=lifts,
+                **capped,
             )
             parts = scores.split([gate.channels for gate in self.gates], 1)
             forced.scores |= {gate.layer: part[:, : gate.groups] for gate, part in zip(self.gates, parts, strict=True)}
@@ -146,11 +171,16 @@ class TorchStep:
     units: tuple[TorchUnit, ...]
 
     def run(
-        self, values: Values, batch: int, forced: Forced | None = None, lift: float | NDArray[np.float32] = 0.0
+        self,
+        values: Values,
+        batch: int,
+        forced: Forced | None = None,
+        lift: float | NDArray[np.float32] = 0.0,
+        spending: Spending | None = None,
     ) -> bytes:
         """Adds all that the operators make to ``values``; every sample counts as finite, for torch skips nothing.
 
-        ``lift`` is not used: where budgets can be set, no gate runs in torch.
+        ``lift`` and ``spending`` are not used: where budgets or a cap can be set, no gate runs in torch.
         """
         for unit in self.units:
             if forced is not None and unit.module is not None and not unit.module.norm_outside:

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from sanp.core.errors import SanpError
 from sanp.engine.steps import NativeStep, TorchStep
 from sanp.gating.amount import parse_budget
+from sanp.gating.cap import check_below_cap
 from sanp.gating.dial import Dial, set_thresholds
 from sanp.gating.network import GatedNetwork
 
@@ -48,6 +49,8 @@ class Turning:
         assert isinstance(self._reference, GatedNetwork)
         kept = parse_budget(budget).kept_of(self._dense_flops, self._reference.latency)
         self._dial.check(kept)
+        if self._reference.cap is not None:
+            check_below_cap(kept, self._reference.cap.amount.kept_of(self._dense_flops))
         return self._dial.threshold(kept) - self._level
 
     def lifts(self, budgets: object, samples: int) -> Lift:
@@ -97,6 +100,8 @@ def _why_not(reference: nn.Module, dial: Dial | None, steps: Sequence[NativeStep
     """Why budgets of a compiled network cannot be set; empty if they can."""
     if not isinstance(reference, GatedNetwork) or dial is None:
         return 'the network was not trained for a range of budgets (sanp.fit with budget="20%..60%")'
+    if not all(layer.spm.binarize.level_is_saliency for layer in reference.layers.values()):
+        return "it opens a number of channels that is fixed: set the budget of the network, and compile it again"
     if len({layer.spm.level for layer in reference.layers.values()}) != 1:
         return "the thresholds of its layers are not those of its dial: set a budget of the range before sanp.compile"
     torch_units = [unit for step in steps if isinstance(step, TorchStep) for unit in step.units]

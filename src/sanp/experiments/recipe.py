@@ -14,9 +14,10 @@ from sanp.core.limits import LARGEST_RECIPE, MOST_DOTS
 from sanp.data.held_out import check_amount
 from sanp.experiments.own_network import is_own
 from sanp.experiments.settings import OWN_SECTION, build_config, kinds, to_toml
-from sanp.gating.amount import parse_budget
-from sanp.gating.budget_range import parse_range
+from sanp.gating.budget_range import check_budget, is_time
+from sanp.gating.cap import parse_cap
 from sanp.methods import METHODS, Method, config_of, method_named
+from sanp.methods.parts.gating_method import Gating
 from sanp.spm.module import SPMConfig
 from sanp.training.budget import ObjectiveConfig
 from sanp.training.config import FitConfig
@@ -39,7 +40,10 @@ class Recipe:
     method: str = "sanp"
     """pruning method; dense: none"""
     budget: str = "35%"
-    """computation to keep: a share of the dense FLOPs (35%), a count of multiply-adds (60M) or a range (20%..60%)"""
+    """computation to keep: a share of the dense FLOPs (35%), a count of multiply-adds (60M), a time of an image on this
+    machine (1.2ms), or a range of them (20%..60%)"""
+    max_flops: str | None = None
+    """what no image may cost more than after training: a share of the dense FLOPs (40%) or a count (60M); none: any"""
     preset: Literal["quick", "paper"] = "quick"
     """quick: reaches the budget in few epochs; paper: as the paper's text says"""
     seed: int = 0
@@ -91,14 +95,16 @@ class Recipe:
         config = config_of(self.method)
         if self.method_config is None and config is not None:
             object.__setattr__(self, "method_config", config())
-        wanted = parse_range(self.budget)
-        if "ms" in {
-            each.unit for each in ((parse_budget(self.budget),) if wanted is None else (wanted.low, wanted.high))
-        }:
+        check_budget(self.budget)
+        if is_time(self.budget) and not isinstance(self.pruning_method(), Gating):
             raise SanpError(
-                f"budget {self.budget} is a time, and a run has no latency table before it is trained: give a share "
-                "(35%) or a count (60M); sanp bench shows the time of each share"
+                f"budget {self.budget} is a time, which is for methods that gate: {self.method} does not; give a share "
+                "(35%) or a count (60M)"
             )
+        if self.max_flops is not None:
+            parse_cap(self.max_flops)
+            if not isinstance(self.pruning_method(), Gating):
+                raise SanpError(f"max_flops {self.max_flops} is for methods that gate: {self.method} does not")
         if self.batch_size < 2:
             raise SanpError(f"batch_size {self.batch_size}: batch norm needs at least 2 images in a batch")
         if self.threads is not None and not 1 <= self.threads <= 1024:

@@ -5,6 +5,7 @@ metrics.jsonl       a line for each epoch
 dense.safetensors   the network before pruning
 report.json         the evaluation of the pruned network, and of the dense one under ``dense``
 model.safetensors   the pruned network, written last
+latency.json        for a budget that is a time, what shares of the FLOPs take on this machine
 state/              the state of training, removed when the run is finished
 """
 
@@ -23,6 +24,7 @@ from sanp.core.distributed import by_first
 from sanp.core.errors import SanpError, Stopped
 from sanp.core.files import locked, own_folder
 from sanp.evaluation import Report
+from sanp.experiments.budgeted import TIMED, training_images
 from sanp.experiments.measured import Measured, finally_measured, measure
 from sanp.experiments.metrics import ProgressLog
 from sanp.experiments.own_network import build_named
@@ -35,13 +37,17 @@ from sanp.experiments.run_folder import (
     is_finished,
     load_data,
     prepare_folder,
+    read_report,
     read_run,
     write_report,
 )
+from sanp.experiments.run_times import RunTimes
 from sanp.experiments.shipped import weights_named
 from sanp.experiments.state import Interrupted, Position, Saved
+from sanp.experiments.timing import time_runs
 from sanp.experiments.training_batches import Tell, training_batches
 from sanp.experiments.weights_file import take_weights
+from sanp.gating.budget_range import is_time
 from sanp.gating.gating import planned_cost
 from sanp.gating.network import GatedNetwork
 from sanp.spm.module import SPMConfig, build_spm
@@ -98,6 +104,10 @@ class _Run:
             self.net = load(weights_named(recipe.pretrained), self.net)
         self.net = self.net.to(place)
         set_dropout(self.net, recipe.fit.dropout)
+        self.times = None
+        """of a budget that is a time"""
+        if is_time(recipe.budget):
+            self.times = RunTimes(folder, recipe.budget, lambda: training_images(self.data)()[:TIMED], tell)
         self.task = self._task()
         self.dense: Report | None = None
         self._tested: float | None = None
@@ -109,10 +119,12 @@ class _Run:
         return Task(
             loader=training_batches(recipe, self.data, self.tell),
             budget=recipe.budget,
+            max_flops=recipe.max_flops,
             config=recipe.fit,
             spm=recipe.spm,
             objective=recipe.objective,
             controller=recipe.controller,
+            timer=self.times,
             start=self._start(),
         )
 
@@ -133,8 +145,12 @@ class _Run:
         _draw_once(self.net, self.task)
         pruned = self._drive(self._stages())
         assert self.dense is not None
+        if self.times is not None and isinstance(pruned, GatedNetwork):
+            self.times.settle(pruned)
         found = finally_measured(pruned, self.dense, self.data, self.recipe.backbone, self.folder)
         by_first(lambda: self._write(pruned, found))
+        if self.times is not None:
+            by_first(self._time)
         return Finished(self.folder, found.dense, found.pruned)
 
     def _write(self, pruned: nn.Module, found: Measured) -> None:
@@ -142,6 +158,14 @@ class _Run:
         write_report(self.folder, found.as_dict())
         save(pruned, self.folder / MODEL)
         self.saved.clear()
+
+    def _time(self) -> None:
+        """Times the finished network for its report, and says what was found."""
+        time_runs([self.folder])
+        seconds = read_report(self.folder).get("seconds_per_image")
+        if seconds is not None:
+            taken = f"{1e3 * seconds:.3g} ms an image in the engine, one thread"
+            self.tell(f"measured: {taken}; asked for {self.recipe.budget}")
 
     def _stages(self) -> Stages:
         """Pretraining, unless a pretrained network was given, then the stages of the method."""

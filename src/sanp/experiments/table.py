@@ -26,6 +26,7 @@ NAMES = {
     "fbs": "FBS",
     "gumbel": "Gumbel gates",
     "manidp": "ManiDP",
+    "slimmable": "slimmable",
     "ns": "NS",
     "fcp": "FCP",
     "cg": "CG",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sanp.core.errors import SanpError
 from sanp.gating.amount import Amount, LatencyTable, parse_budget
+from sanp.gating.cap import check_cap
 from sanp.gating.cost import CostModel, kept_for
 
 
@@ -47,13 +48,21 @@ def check_budget(given: object) -> None:
         parse_budget(given)
 
 
-def check_reachable(budget: object, cost: CostModel, latency: LatencyTable | None = None) -> None:
+def is_time(given: object) -> bool:
+    """Whether a budget, or an end of a range of budgets, is a time."""
+    found = parse_range(given)
+    ends = (parse_budget(given),) if found is None else (found.low, found.high)
+    return "ms" in {each.unit for each in ends}
+
+
+def check_reachable(
+    budget: object, cost: CostModel, latency: LatencyTable | None = None, max_flops: object = None
+) -> None:
     """Raises an error for a budget, or a range of budgets, that the gates cannot reach.
 
-    ``latency`` is the table of a budget that is a time.
+    ``latency`` is the table of a budget that is a time, ``max_flops`` what no image may cost more than.
     """
     found = parse_range(budget)
-    if found is None:
-        kept_for(budget, cost, latency)
-    else:
-        found.kept(cost, latency)
+    most = kept_for(budget, cost, latency) if found is None else found.kept(cost, latency)[1]
+    if max_flops is not None:
+        check_cap(max_flops, cost, most)

@@ -27,6 +27,8 @@ def table(network: "GatedNetwork", width: int = 120) -> str:
     total = f"{type(network.net).__name__}: {dense} FLOPs dense, {floor} at the least"
     unknown = network.cost.topology.unknown
     note = [f"live after operators without a rule: {', '.join(sorted(unknown))}"] if unknown else []
+    if network.cap is not None:
+        note.append(f"no image costs more than {human(network.cap.limit)} FLOPs (max_flops)")
     if network.cost.linears:
         note.append(f"linear layers: {human(network.cost.dense_linear_flops)} FLOPs, not counted above")
     return "\n".join([total, *lines, *note])

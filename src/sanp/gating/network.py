@@ -1,7 +1,7 @@
 """The gated network: a network with SPMs in it, its cost model, and thresholds that can be calibrated to a budget."""
 
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from sanp.core.modules import tensors_in
 from sanp.gating.amount import Amount, LatencyTable, parse_budget
 from sanp.gating.budget_range import parse_range
+from sanp.gating.cap import Cap, check_cap, make_cap, uniform_use, usual_channels
 from sanp.gating.cost import CostModel, kept_for
 from sanp.gating.dial import Dial, set_thresholds
 from sanp.gating.flops import predictor_flops
-from sanp.gating.thresholds import calibrate_dial, calibrate_thresholds, images_given
+from sanp.gating.thresholds import batches_of, calibrate_dial, calibrate_thresholds, images_given, kept_evaluating
 from sanp.gating.trained_budgets import TrainedBudgets, check_reached
 from sanp.gating.unused import zero_unused
 from sanp.spm.gated_conv import FollowingConv, GatedConv
@@ -62,6 +63,8 @@ class GatedNetwork(nn.Module):
         """the budgets that it was trained for; None for a network that was not trained with a budget"""
         self.dial: Dial | None = None
         """the thresholds of every budget of a range, if it was trained for one"""
+        self.cap: Cap | None = None
+        """what no image may cost more than in evaluation, if :meth:`set_max_flops` has set it"""
         self.latency: LatencyTable | None = None
         """measured times of an image on this machine, needed for budgets that are times (sanp.engine.latency_table)"""
         gated = (module for module in net.modules() if isinstance(module, GatedConv | FollowingConv))
@@ -70,7 +73,10 @@ class GatedNetwork(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The forward of the original network, with gates; :func:`sanp.record` can record them."""
-        with forward_of(self), ScaleAfterNorm() if self._norms_outside else nullcontext():
+        with (
+            forward_of(self, None if self.training else self.cap),
+            ScaleAfterNorm() if self._norms_outside else nullcontext(),
+        ):
             result = self.net(*args, **kwargs)
             if torch.is_grad_enabled() and not torch.compiler.is_compiling():
                 keep_for_backward(tensors_in(result))
@@ -137,7 +143,14 @@ class GatedNetwork(nn.Module):
         """
         return kept_for(budget, self.cost, self.latency)
 
-    def set_budget(self, budget: object, images: Tensor | Iterable[Any] | None = None, *, force: bool = False) -> float:
+    def set_budget(
+        self,
+        budget: object,
+        images: Tensor | Iterable[Any] | None = None,
+        *,
+        max_flops: object = None,
+        force: bool = False,
+    ) -> float:
         """Sets the thresholds for a budget.
 
         ``budget`` is a share (``0.35``, ``"35%"``), a count of multiply-adds (``"60M"``) or, with a latency table, a
@@ -146,9 +159,13 @@ class GatedNetwork(nn.Module):
         budget. ``images`` is a tensor, or batches of tensors (labels beside them are ignored); for a network of
         several inputs, batches that are tuples of them or dicts of keyword arguments.
 
+        ``max_flops``, a share or a count, caps each image too, see :meth:`set_max_flops`. If it is not given, a cap
+        that was set before stays. Thresholds are those of the budget without the cap, which only closes channels: with
+        it the mean may lie below the budget.
+
         A budget above what the network was trained for is an error, and one below a warning; ``force`` sets it all the
         same, without a word. A trained network whose thresholds miss the budget by more than a hundredth of the FLOPs
-        says so too.
+        says so in any case.
 
         A range (``"20%..60%"``) with images makes the dial of a network that was trained for it, and sets the smallest
         budget.
@@ -158,27 +175,62 @@ class GatedNetwork(nn.Module):
         """
         trained = None if force else self.trained
         wanted = parse_range(budget)
-        if wanted is not None:
-            ends = wanted.kept(self.cost, self.latency)
-            if trained is not None:
-                trained.check(ends[1])
-                trained.check(ends[0])
-            self.dial = calibrate_dial(self, *ends, images_given(images))
-            self.freeze_norms(False)
-            self.budget = wanted.low
-            return self.dial.low
-        kept = self.kept_for(budget)
-        if self.dial is not None and self.dial.covers(kept):
-            set_thresholds(self, self.dial.threshold(kept))
-            reached = min(self.dial.high, max(self.dial.low, kept))
-        else:
-            if trained is not None:
+        ends = (self.kept_for(budget),) if wanted is None else wanted.kept(self.cost, self.latency)
+        cap = max_flops if max_flops is not None else None if self.cap is None else self.cap.amount
+        if cap is not None:
+            check_cap(cap, self.cost, ends[-1])
+        batches = None if images is None else batches_of(images, max(1, len(self.origin.input_shapes)))
+        dialled = wanted is None and self.dial is not None and self.dial.covers(ends[0])
+        if trained is not None and not dialled:
+            for kept in reversed(ends):
                 trained.check(kept)
-            reached = calibrate_thresholds(self, kept, images_given(images))
-            if trained is not None:
-                check_reached(reached, kept)
-        self.budget = parse_budget(budget)
-        return reached
+        with self.uncapped():
+            reached = self._set_thresholds(ends, batches, dialled)
+        if self.trained is not None and wanted is None and not dialled:
+            check_reached(reached, ends[0])
+        self.budget = parse_budget(budget) if wanted is None else wanted.low
+        if max_flops is not None:
+            self.set_max_flops(max_flops, batches)
+        return reached if self.cap is None or batches is None else kept_evaluating(self, batches)
+
+    def _set_thresholds(self, ends: tuple[float, ...], batches: list[Any] | None, dialled: bool) -> float:
+        """Sets the thresholds for a share of the dense FLOPs, or the dial for a range; returns the share reached."""
+        if len(ends) == 2:
+            self.dial = calibrate_dial(self, *ends, images_given(batches))
+            self.freeze_norms(False)
+            return self.dial.low
+        if dialled and self.dial is not None:
+            set_thresholds(self, self.dial.threshold(ends[0]))
+            return min(self.dial.high, max(self.dial.low, ends[0]))
+        return calibrate_thresholds(self, ends[0], images_given(batches), compiled=True)
+
+    def set_max_flops(self, max_flops: object, images: Tensor | Iterable[Any] | None = None) -> None:
+        """Sets what no image may cost more than, whatever its gates would open; holds in evaluation, and in files.
+
+        ``max_flops`` is a share of the dense FLOPs (``0.4``, ``"40%"``) or a count (``"60M"``); None takes the cap
+        away. Where an image would exceed it, its least salient channels stay closed, layer by layer, so that the cost
+        of the image as the network counts it is never above the cap. ``images`` (a few dozen) show how many channels
+        each layer usually opens; the cap is divided among the layers in these proportions. Without them, those of the
+        cap before, or else all layers alike.
+        """
+        if max_flops is None:
+            self.cap = None
+            return
+        if images is not None:
+            with self.uncapped():
+                usual = usual_channels(self, batches_of(images, max(1, len(self.origin.input_shapes))))
+        else:
+            usual = uniform_use(self) if self.cap is None else {k: float(v) for k, v in self.cap.reserve.items()}
+        self.cap = make_cap(self, max_flops, usual)
+
+    @contextmanager
+    def uncapped(self) -> Iterator[None]:
+        """Inside, nothing caps what an image costs."""
+        cap, self.cap = self.cap, None
+        try:
+            yield
+        finally:
+            self.cap = cap
 
     def zero_unused(self, images: Tensor | Iterable[Any]) -> float:
         """Closes the channels that none of ``images`` opens for good and sets their weights to zero, which makes the

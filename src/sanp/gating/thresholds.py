@@ -13,23 +13,19 @@ import torch
 from torch import Tensor
 
 from sanp.core.batch_checks import bad_batch_explained
-from sanp.core.bisection import bisect, nearest_tried
+from sanp.core.bisection import nearest_tried
 from sanp.core.checks import check_kind, check_many
 from sanp.core.errors import SanpError
+from sanp.core.later import later
 from sanp.core.modules import call_with, evaluating, placed_for, tensors_in
+from sanp.gating.compiled_search import calibrate_compiled
 from sanp.gating.dial import Dial, measured_dial, set_thresholds
+from sanp.gating.level_search import FAR, levels_between, tried_levels
 from sanp.spm.recording import decisions_of, record
 from sanp.tracing.topology import module_path
 
 if TYPE_CHECKING:
     from sanp.gating.network import GatedNetwork
-
-CLOSE = 5e-4
-"""the search ends when the share of the dense FLOPs is this close to the wanted one"""
-MARGIN = 0.1
-"""levels are tried this far outside the saliencies"""
-FAR = 5e-3
-"""if it is farther off than this with one level for all layers, single layers are opened"""
 
 
 def batches_of(images: Tensor | Iterable[Any], inputs: int = 1, size: int = 250) -> list[Any]:
@@ -64,13 +60,23 @@ def kept_on(network: "GatedNetwork", batches: list[Any]) -> float:
     return total / count / network.dense_flops
 
 
+def kept_evaluating(network: "GatedNetwork", batches: list[Any]) -> float:
+    """The share of the dense FLOPs that evaluation computes for these batches; by the engine where that is faster."""
+    found: float | None = later("compiled kept")(network, batches)
+    if found is not None:
+        return found
+    with evaluating(network):
+        return kept_on(network, [placed_for(network, batch) for batch in batches])
+
+
 def calibrate_thresholds(
-    network: "GatedNetwork", kept: float, images: Tensor | Iterable[Any], steps: int = 20
+    network: "GatedNetwork", kept: float, images: Tensor | Iterable[Any], steps: int = 20, *, compiled: bool = False
 ) -> float:
     """Sets the level of all layers so that ``kept``, a share of the dense FLOPs, is computed for these images.
 
     All layers get the same level, at most ``steps`` of which are tried. If none comes near, single layers are opened.
-    ``images`` is a tensor or batches, see :func:`batches_of`. Returns the share that was reached.
+    ``images`` is a tensor or batches, see :func:`batches_of`. With ``compiled`` the engine finds the level where that
+    takes less time. Returns the share that was reached.
     """
     batches = _checked_batches(network, images)
     spms = [layer.spm for layer in network.layers.values()]
@@ -81,14 +87,18 @@ def calibrate_thresholds(
         return kept_on(network, batches)
 
     told = bad_batch_explained(network, batches[0], None) if isinstance(batches[0], Tensor) else nullcontext()
-    with told, evaluating(network), _finite_outputs(network, batches[0]):
+    with told, evaluating(network), _finite_outputs(network, batches[0]) as checked:
         generator = torch.Generator().manual_seed(0)
         for spm in spms:
             spm.saliency.wake(generator)
+        quickly = calibrate_compiled(network, kept, batches) if compiled else None
+        if quickly is not None:
+            checked.append(True)
+            return quickly
         same = any(spm.binarize.same_in_all_layers for spm in spms)
         bounded = all(spm.binarize.level_is_saliency for spm in spms)
         bounds = _saliencies_between(network, batches[0]) if bounded else (-math.inf, math.inf)
-        tried = _tried_levels(kept_at, kept, spms[0].level, steps, bounds)
+        tried = tried_levels(kept_at, kept, spms[0].level, steps, bounds)
         near = nearest_tried(tried, kept)
         if abs(tried[near] - kept) > FAR and not same:
             reached = _open_one_by_one(network, batches, kept, tried, kept_at)
@@ -98,10 +108,16 @@ def calibrate_thresholds(
 
 
 @contextmanager
-def _finite_outputs(network: "GatedNetwork", batch: Any) -> Iterator[None]:
-    """At the end, an error if the network puts out NaN or infinity for a batch; then its gates are as they were."""
+def _finite_outputs(network: "GatedNetwork", batch: Any) -> Iterator[list[bool]]:
+    """At the end, an error if the network puts out NaN or infinity for a batch; then its gates are as they were.
+
+    Gives a list: what is put into it says that the outputs were seen already.
+    """
     before = [(layer.spm, layer.spm.level, copy.deepcopy(layer.spm.state_dict())) for layer in network.layers.values()]
-    yield
+    checked: list[bool] = []
+    yield checked
+    if checked:
+        return
     with torch.no_grad():
         outputs = [out for out in tensors_in(call_with(network, batch)) if out.is_floating_point()]
     if all(bool(out.isfinite().all()) for out in outputs):
@@ -133,7 +149,7 @@ def calibrate_dial(network: "GatedNetwork", low: float, high: float, images: Ten
         start = float(next(iter(network.layers.values())).spm.level)
         ends: list[tuple[float, float]] = []
         for kept in (low, high):
-            tried = _tried_levels(kept_at, kept, start, 12, _saliencies_between(network, batches[0]))
+            tried = tried_levels(kept_at, kept, start, 12, _saliencies_between(network, batches[0]))
             start = nearest_tried(tried, kept)
             ends.append((start, tried[start]))
         dial = measured_dial(kept_at, ends[0], ends[1])
@@ -195,34 +211,4 @@ def _saliencies_between(network: "GatedNetwork", batch: Any) -> tuple[float, flo
     with record(network) as gates:
         call_with(network, batch)
     spms = {name: network.layers[module_path(name)].spm for name in gates}
-    scores = [spms[name].score(made) + spms[name].level for name, made in gates.items()]
-    return min(float(each.min()) for each in scores) - MARGIN, max(float(each.max()) for each in scores) + MARGIN
-
-
-def _tried_levels(
-    kept_at: Callable[[float], float],
-    kept: float,
-    start: float,
-    steps: int,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
-) -> dict[float, float]:
-    """Levels and the share that is kept at each; one of them is near the wanted share if there is such a level.
-
-    Higher levels keep less. The search begins at the level ``start`` and tries at most ``steps`` levels, none of them
-    outside ``bounds``: where channels have no say, a search would leave levels that the next one cannot return from.
-    """
-    lowest, highest = bounds
-    start = min(highest, max(lowest, start))
-    tried = {start: kept_at(start)}
-    width = 0.05
-    low = high = start  # kept_at(low) >= kept >= kept_at(high) after the two loops
-    while len(tried) < steps and tried[low] < kept and low > lowest:
-        low, width = max(lowest, low - width), 2 * width
-        tried[low] = kept_at(low)
-    while len(tried) < steps and tried[high] > kept and high < highest:
-        high, width = min(highest, high + width), 2 * width
-        tried[high] = kept_at(high)
-    if tried[low] < kept or tried[high] > kept:
-        return tried
-    bisect(kept_at, kept, tried, low, high, steps=steps, close=CLOSE, narrowest=1e-7, interpolate=True)
-    return tried
+    return levels_between([spms[name].score(made) + spms[name].level for name, made in gates.items()])

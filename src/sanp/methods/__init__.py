@@ -25,6 +25,7 @@ from sanp.methods.parts.method import Method
 from sanp.methods.random_channels import RandomChannels
 from sanp.methods.rnp import RNP
 from sanp.methods.sanp import SANP
+from sanp.methods.slimmable import Slimmable
 from sanp.methods.static import Static
 from sanp.methods.uniform import Uniform
 from sanp.methods.weight import Weight
@@ -36,6 +37,7 @@ METHODS: dict[str, Method] = {
     "fbs": FBS(),
     "gumbel": Gumbel(),
     "manidp": ManiDP(),
+    "slimmable": Slimmable(),
     "ns": NS(),
     "fcp": FCP(),
     "cg": CG(),

@@ -13,6 +13,7 @@ from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import REPORT, read_report, read_run
 from sanp.gating.amount import parse_budget
 from sanp.gating.budget_range import parse_range
+from sanp.report.dial_curve import DialCurve, curve_of
 from sanp.report.epochs import EpochLine, read_epochs
 from sanp.report.saved_report import parse_report, share
 from sanp.report.study import Study
@@ -37,6 +38,8 @@ class RunData:
     study: Study | None
     no_study: str
     """why there is none"""
+    curve: DialCurve | None = None
+    """of a network that was trained for a range of budgets"""
 
     @property
     def target(self) -> float | None:
@@ -82,10 +85,12 @@ def _read(folder: Path, name: str, device: torch.device) -> RunData:
             f"{folder / REPORT} is damaged ({type(error).__name__}: {error}): restore it; sanp eval {folder} needs "
             "none of it"
         ) from error
+    studied, curve, why = None, None, ""
     try:
-        studied, why = study_of(folder, device), ""
+        studied = study_of(folder, device)
+        curve = curve_of(folder)
     except SanpError as error:  # most often: the data is not on this machine
-        studied, why = None, str(error)
+        why = str(error)
     return RunData(
         folder=folder,
         name=name,
@@ -96,7 +101,8 @@ def _read(folder: Path, name: str, device: torch.device) -> RunData:
         seconds=after,
         epochs=read_epochs(folder),
         study=studied,
-        no_study=why,
+        no_study=why if studied is None else "",
+        curve=curve,
     )
 
 

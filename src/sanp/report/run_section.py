@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sanp.report.charts.channels import channel_choice
 from sanp.report.charts.chart import Chart, Choice
+from sanp.report.charts.dial_charts import dial_charts
 from sanp.report.charts.gallery import Picture, gallery
 from sanp.report.charts.headline import Headline, headline
 from sanp.report.charts.image_costs import image_charts
@@ -19,6 +20,8 @@ class RunSection:
     run: RunData
     headline: Headline
     training: Chart | None
+    dial: list[Chart]
+    """of a network that was trained for a range of budgets"""
     layers: list[Chart]
     images: list[Chart]
     """what each image costs"""
@@ -29,7 +32,7 @@ class RunSection:
     @property
     def charts(self) -> list[Chart]:
         """All charts that are always shown; those of ``channels`` are chosen by the reader."""
-        return [*([self.training] if self.training else []), *self.layers, *self.images]
+        return [*([self.training] if self.training else []), *self.dial, *self.layers, *self.images]
 
 
 def run_section(run: RunData) -> RunSection:
@@ -39,6 +42,7 @@ def run_section(run: RunData) -> RunSection:
         run=run,
         headline=headline(run),
         training=training(run),
+        dial=dial_charts(run),
         layers=layer_charts(run),
         images=image_charts(run),
         cheapest=cheapest,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from sanp.core.errors import SanpError
 from sanp.spm.module import SPM
 from sanp.spm.outside_norm import scale_later, scale_of_map
-from sanp.spm.recording import decided, note
+from sanp.spm.recording import allowed, decided, note
 
 
 class _Normalised(nn.Module):
@@ -63,6 +63,9 @@ class GatedConv(_Normalised):
     def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C_in, ...) -> (N, C_out, ...)
         """Eq. 4. All channels are computed here and pruned ones set to zero; the engine skips pruned ones."""
         gates = self.spm(x)
+        most = allowed(self.name, gates)
+        if most is not None:
+            gates = gates.deciding(self.spm.strongest(gates, most))
         y = self.features(x, *settings, **named)
         note(self.name, gates)
         return self.scaled(y, gates.scale)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
-from sanp.spm.binarize import SHIFT, SLOPE, Binarizer, SemanticHashing
+from sanp.spm.binarize import SHIFT, SLOPE, Binarizer, SemanticHashing, keep_best
 from sanp.spm.recording import Gates
 from sanp.spm.saliency import PredictedSaliency, Saliency
 
@@ -158,6 +158,11 @@ class SPM(nn.Module):
     def score(self, gates: Gates) -> Tensor:
         """The scores (N, C_out / group) from which the decisions in ``gates`` were made: open where they are high."""
         return self._score(gates.saliency)
+
+    def strongest(self, gates: Gates, most: Tensor) -> Tensor:
+        """The decisions in ``gates`` (N, C_out), with no more than ``most`` (N,) open: those of the highest scores."""
+        decision = gates.decision[:, :: self.group]
+        return self._each(keep_best(decision, self._score(gates.saliency), most // self.group))
 
     def _score(self, saliency: Tensor) -> Tensor:
         """The mean score of every group of neighbouring channels."""

@@ -59,8 +59,16 @@ class Gates:
         return replace(self, decision=decision, applied=decision)
 
 
+Limit = Callable[[str, Mapping[str, Gates], Tensor], Tensor | None]
+"""Says how many channels of each sample (N,) a layer may open, or None for all that it would open; given are the
+layer's name, the gates that were decided before it, and the numbers of channels that it would open (N,)."""
+
+
 class Recording(dict[str, Gates]):
     """Layer name to :class:`Gates`, in the order of execution; the second call of a layer has the name ``name:2``."""
+
+    limit: Limit | None = None
+    """what bounds the open channels of the forward"""
 
     def note(self, name: str, gates: Gates) -> None:
         """Adds the gates of the layer ``name``, as ``name:2`` and so on if the layer was called before."""
@@ -125,6 +133,14 @@ def note(name: str, gates: Gates) -> None:
             )
 
 
+def allowed(name: str, gates: Gates) -> Tensor | None:
+    """How many channels of each sample (N,) the next call of the layer ``name`` may open; None: all of ``gates``."""
+    running = _running.get()
+    if running is None or running.limit is None:
+        return None
+    return running.limit(call_name(name, running), running, gates.decision.sum(1))
+
+
 def running() -> Recording | None:
     """The gates so far in the running forward; None outside the forward of a gated network."""
     return _running.get()
@@ -154,9 +170,13 @@ def _begin_backward(recording: Recording, gradient: Tensor) -> None:
 
 
 @contextmanager
-def forward_of(network: nn.Module) -> Iterator[None]:
-    """Wraps one forward of ``network``: collects its gates, and gives them to :func:`record` when it is over."""
+def forward_of(network: nn.Module, limit: Limit | None = None) -> Iterator[None]:
+    """Wraps one forward of ``network``: collects its gates, and gives them to :func:`record` when it is over.
+
+    ``limit`` bounds the channels that its gates open.
+    """
     recording = Recording()
+    recording.limit = limit
     token = _running.set(recording)
     try:
         yield

@@ -101,6 +101,11 @@ class Budget:
         """The budget, or the smallest one of a range, as a share of the dense FLOPs."""
         return self.controller.target
 
+    def aim(self, network: GatedNetwork, kept: float) -> None:
+        """Changes the budget of the ``network`` to the share ``kept`` of the dense FLOPs; not for a range."""
+        self.controller.target = kept
+        network.trained = TrainedBudgets(kept, kept)
+
     @property
     def target(self) -> float:
         """The target of the last step, as a share of the dense FLOPs; it falls to the goal."""

@@ -1,5 +1,6 @@
 """What follows the last training step: new batch norm statistics, and thresholds calibrated to the budget."""
 
+import json
 import math
 import warnings
 from itertools import islice
@@ -8,11 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from sanp.core.distributed import rank, same_everywhere
+from sanp.core.distributed import rank, same_everywhere, texts
 from sanp.core.errors import BudgetWarning
 from sanp.core.modules import evaluating
+from sanp.gating.cap import USUAL, read_cap
+from sanp.gating.level_search import CLOSE
 from sanp.gating.network import GatedNetwork
-from sanp.gating.thresholds import CLOSE, calibrate_thresholds, kept_on
+from sanp.gating.thresholds import calibrate_thresholds, kept_on
 from sanp.gating.trained_budgets import MISSED
 from sanp.training.config import FitConfig
 from sanp.training.precision import Format
@@ -118,6 +121,18 @@ def finish_range(gated: GatedNetwork, task: Task) -> None:
     with format.autocast():
         gated.set_budget(task.budget, first_images(task.loader, max(1, task.config.calibrate_images), format))
     same_everywhere(gated)
+
+
+def finish_cap(gated: GatedNetwork, task: Task) -> None:
+    """After all else: caps what an image may cost, if the task says so."""
+    if task.max_flops is None:
+        return
+    to_last_epoch(task)
+    format = Format(gated, task.config.precision)
+    with format.autocast():
+        gated.set_max_flops(task.max_flops, first_images(task.loader, USUAL, format))
+    if gated.cap is not None:  # of the first process, since each has seen other images
+        gated.cap = read_cap(gated, json.loads(texts(json.dumps(gated.cap.as_dict()))[0]))
 
 
 def _missed(reached: float, kept: float, images: int) -> str:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from sanp.core.checks import check_kind
 from sanp.core.errors import SanpError, TeacherWarning
 from sanp.core.modules import evaluating, placed_for
 from sanp.core.outputs import logits_of
+from sanp.gating.amount import LatencyTable
 from sanp.gating.network import GatedNetwork
 from sanp.spm.module import SPMConfig
 from sanp.training.budget import ObjectiveConfig
@@ -34,6 +35,17 @@ TaskLoss = Callable[[Any, Any], Tensor]
 TASK_SETTINGS = {"config": FitConfig, "spm": SPMConfig, "objective": ObjectiveConfig, "controller": ControllerConfig}
 
 
+class Timer(Protocol):
+    """Measures what shares of a gated network's FLOPs take on this machine."""
+
+    repeated: bool
+    """whether it has measured again"""
+
+    def __call__(self, gated: GatedNetwork, *, again: bool = False) -> LatencyTable:
+        """The table; the one that was measured first, unless ``again`` says to measure a new one."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """Data, budget, settings, loss and teacher for a pruning method."""
@@ -42,6 +54,8 @@ class Task:
     """batches of (input, target) to train on"""
     budget: object
     """a share of the dense FLOPs, a count of them, or a time; or a range of them"""
+    max_flops: object = None
+    """what no image may cost more than, a share or a count; None: there is no cap"""
     config: FitConfig = field(default_factory=FitConfig)
     spm: SPMConfig = field(default_factory=SPMConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
@@ -52,6 +66,8 @@ class Task:
     """the network to distill from; if None, the network as it is before pruning"""
     distill_loss: DistillLoss | None = None
     """computes the distillation loss from output and teacher's output; if None, by the kind of output"""
+    timer: Timer | None = None
+    """measures what a share of the FLOPs takes, for a budget that is a time; None: the network has its table, if any"""
     start: GatedNetwork | None = None
     """a trained gated network to go on from, if the method gates; None: the dense network is gated"""
 

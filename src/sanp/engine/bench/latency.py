@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from sanp.core.checks import check_kind
-from sanp.core.errors import SlowWarning
+from sanp.core.errors import BudgetWarning, SlowWarning
 from sanp.core.modules import evaluating
+from sanp.engine.compiled import Engine
 from sanp.engine.compiling import compile
 from sanp.gating.amount import LatencyTable
 from sanp.gating.network import GatedNetwork
@@ -22,6 +23,8 @@ OPEN_LEVEL = -1e6
 """a threshold that every saliency is above"""
 MOST_TIMED = 32
 """images that are timed at most"""
+NEAREST = 0.01
+"""a cost this near to one that is timed already is left out, as where a trained network cannot reach a share"""
 SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.08)
 
 
@@ -31,19 +34,21 @@ def latency_table(
     """Measures copies of the network at several costs; set as ``network.latency``, the table lets budgets be times.
 
     ``images`` set the thresholds of each cost and are what is timed, one in each call; a few dozen will do. ``shares``
-    are shares of the dense FLOPs; those that the network cannot reach are left out. The dense one has all gates open.
-    ``threads`` is how many threads a call uses.
+    are shares of the dense FLOPs; those that the network cannot reach are left out. The dense one has all gates open. A
+    cap on the FLOPs of an image is left aside. ``threads`` is how many threads a call uses.
     ``repeats`` is how many times every image, of at most ``MOST_TIMED``, is timed: a time is the mean over the images
     of the shortest time of each, since gates differ between images and only other work makes a call longer.
     """
     check_kind("network", network, GatedNetwork, "what sanp.gate returned")
     check_kind("images", images, Tensor, "a tensor of images")
     least = network.cost.floor_flops / network.dense_flops
-    engines = []
+    engines: list[tuple[float, Engine]] = []
     for share in sorted(share for share in shares if share >= least):
         cheaper = copy.deepcopy(network).eval()
+        cheaper.cap = None
         reached = _set_share(cheaper, share, images)
-        engines.append((reached, compile(cheaper, images[:1], threads=threads)))
+        if all(abs(reached - other) > NEAREST for other, _ in engines):
+            engines.append((reached, compile(cheaper, images[:1], threads=threads)))
     timed = [image[None].contiguous() for image in images[:MOST_TIMED]]
     taken = [[math.inf] * len(timed) for _ in engines]
     with torch.no_grad():
@@ -64,7 +69,9 @@ def _set_share(network: GatedNetwork, share: float, images: Tensor) -> float:
             layer.spm.level = 0.0 if layer.spm.binarize.same_in_all_layers else OPEN_LEVEL
         with evaluating(network):
             return kept_on(network, [images])
-    return network.set_budget(share, images, force=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BudgetWarning)  # the table has the share that was reached
+        return network.set_budget(share, images, force=True)
 
 
 def _rising(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cap.hpp"
 #include "program.hpp"
 
 namespace sanp {
@@ -84,6 +85,13 @@ const char* name_in(const char* const (&names)[Count], int place) {
   return place < 0 || place >= Count ? nullptr : names[place];
 }
 
+// A cap needs room to count in, and a place of its own for each gate of the program.
+void check_places(const Program& p, const Cap& cap, const int* counts, const int* places) {
+  if (!counts || !places) throw Error("a cap wants counts and places");
+  for (size_t i = 0; i < p.gate_channels.size(); i++)
+    if (places[i] < 0 || places[i] >= cap.gates()) throw Error("a cap has no place for a gate");
+}
+
 ConvOp& conv_at(Program& p, int op) {
   if (op < 0 || op >= (int)p.ops.size() || !std::holds_alternative<ConvOp>(p.ops[op].kind))
     throw Error("operator " + std::to_string(op) + " is not a convolution");
@@ -95,7 +103,7 @@ ConvOp& conv_at(Program& p, int op) {
 extern "C" {
 
 // The version of this interface: counted up with every change, here and in library.py.
-int sanp_interface() { return 13; }
+int sanp_interface() { return 14; }
 
 // What a number stands for, or null for a number that stands for nothing.
 const char* sanp_operator_name(int number) { return name_in(kOperators, number - 1); }
@@ -113,23 +121,36 @@ int sanp_create(const int64_t* code, long count, const float* data, long floats,
 
 void sanp_free(Program* p) { delete p; }
 
+// Makes a cap of numbers, as cap.cpp reads them.
+int sanp_cap(const int64_t* code, long count, Cap** out, char* message, long room) {
+  return guarded(message, room, [&] { *out = read_cap(code, count).release(); });
+}
+
+void sanp_cap_free(Cap* cap) { delete cap; }
+
 // Runs a batch: `in` and `out` have an address for each input and output of the program. `seconds`, `live` and `finite`
 // and the rest are those of Notes, and may be null.
 int sanp_run(Program* p, const float* const* in, float* const* out, long samples, int threads, double* seconds,
              int* live, char* finite, const unsigned char* forced, float* scores, float lift, const float* lifts,
-             char* message, long room) {
+             const Cap* cap, int* counts, const int* places, char* message, long room) {
   return guarded(message, room, [&] {
     if (samples < 0 || threads < 1 || threads > 1024) throw Error("a call wants samples and 1 to 1024 threads");
-    if (samples > 0) run_program(*p, in, out, samples, threads, {seconds, live, finite, forced, scores, lift, lifts});
+    if (cap && samples > 0) check_places(*p, *cap, counts, places);
+    const Notes notes{seconds, live, finite, forced, scores, lift, lifts, cap, counts, places};
+    if (samples > 0) run_program(*p, in, out, samples, threads, notes);
   });
 }
 
-// Runs a batch through a program of one input and one output; `lift` is that of Notes. Gives 0 if all went well and every number was finite.
-int sanp_run_one(Program* p, const float* in, float* out, long samples, int threads, float lift) {
+// Runs a batch through a program of one input and one output that has all gates of its network; `lift`, `cap` and
+// `places` are those of Notes. Gives 0 if all went well and every number was finite.
+int sanp_run_one(Program* p, const float* in, float* out, long samples, int threads, float lift, const Cap* cap,
+                 const int* places) {
   try {
     std::vector<char> finite(samples > 0 ? samples : 0);
-    if (sanp_run(p, &in, &out, samples, threads, nullptr, nullptr, finite.data(), nullptr, nullptr, lift, nullptr,
-                 nullptr, 0) != 0)
+    std::vector<int> counts;
+    for (long s = 0; cap && s < samples; s++) counts.insert(counts.end(), cap->reserve.begin(), cap->reserve.end());
+    if (sanp_run(p, &in, &out, samples, threads, nullptr, nullptr, finite.data(), nullptr, nullptr, lift, nullptr, cap,
+                 counts.data(), places, nullptr, 0) != 0)
       return 1;
     return std::all_of(finite.begin(), finite.end(), [](char good) { return good != 0; }) ? 0 : 1;
   } catch (const std::exception&) {

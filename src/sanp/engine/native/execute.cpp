@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "cap.hpp"
 #include "operators.hpp"
 
 namespace sanp {
@@ -65,12 +66,22 @@ void Run::operator()(const GateOp& o) const {
     const long all = std::accumulate(channels.begin() + o.id, channels.end(), before);
     const long at = (call.first + sample) * all + before;
     d.forced = call.notes.forced ? call.notes.forced + at : nullptr;
-    d.score = call.notes.scores ? call.notes.scores + at : nullptr;
+    d.score = call.notes.scores ? call.notes.scores + at : call.notes.cap ? call.workspace.ranked.data() : nullptr;
     d.lift = call.notes.lift + (call.notes.lifts ? call.notes.lifts[call.first + sample] : 0);
   }
   kernels().gate(o.gate, o.descriptor, map(op.in[0]), d, scratch(), call.share);
+  if (first_rank() && call.notes.cap && !d.forced) cap_open(o, d);
   if (first_rank() && call.notes.live)
     call.notes.live[(call.first + sample) * (long)call.program.gate_channels.size() + o.id] = d.live;
+}
+
+// Closes what the cap does not allow, and counts what stays open.
+void Run::cap_open(const GateOp& o, Decision& d) const {
+  const Cap& cap = *call.notes.cap;
+  int* counts = call.notes.counts + (call.first + sample) * cap.gates();
+  const int gate = call.notes.places[o.id], most = most_open(cap, counts, gate, d.live);
+  if (most < d.live) keep_best(d, d.score, o.gate.group, most);
+  counts[gate] = d.live;
 }
 
 void Run::operator()(const PoolOp& o) const {

@@ -72,6 +72,7 @@ struct Run {
   void operator()(const BytePoolOp&) const;
 
   Outputs outputs(const ConvOp&) const;
+  void cap_open(const GateOp&, Decision&) const;
   ByteOutputs byte_outputs(const ByteConvOp&) const;
   void pass_closed(const ByteConvOp&, const ByteOutputs&) const;
   void adapt(bool maximum, const float* from, const Map& in, float* to, const Map& out) const;

@@ -76,6 +76,7 @@ struct Op {
 };
 
 struct Workspace;
+struct Cap;
 class Team;
 
 struct Program {
@@ -123,6 +124,9 @@ struct Notes {
   float* scores;    // the same: what each gate would have decided by, the first numbers of a gate if it has groups
   float lift;          // is added to the thresholds of all gates,
   const float* lifts;  // and this for each sample; may be null
+  const Cap* cap;      // on what a sample may cost; may be null
+  int* counts;         // [sample][gate of the network]: open channels, at first the cap's reserves; null without a cap
+  const int* places;   // [gate]: its place among the gates of the network; null without a cap
 };
 
 void run_program(Program&, const float* const* in, float* const* out, long samples, int threads, const Notes&);

@@ -9,12 +9,17 @@
 
 namespace sanp {
 
+static int widest_gate(const Program& p) {
+  return p.gate_channels.empty() ? 0 : *std::max_element(p.gate_channels.begin(), p.gate_channels.end());
+}
+
 Workspace::Workspace(const Program& p, int chunk, int team) : chunk(chunk), team(team), arena(p.arena * chunk) {
   long channels = 0, decisions = 0, widest = 1;
   for (const Value& v : p.values) channels += v.channels, widest = std::max(widest, (long)v.channels);
   for (int n : p.gate_channels) decisions += n;
   indices.resize((channels + decisions) * chunk);
   scales.resize(decisions * chunk);
+  ranked.resize(widest_gate(p));
   int* index = indices.data();
   float* scale = scales.data();
   for (int s = 0; s < chunk; s++) {
@@ -129,7 +134,8 @@ void run_program(Program& p, const float* const* in, float* const* out, long sam
     });
     return;
   }
-  const Notes quiet{nullptr, notes.live, notes.finite, notes.forced, notes.scores, notes.lift, notes.lifts};
+  Notes quiet = notes;
+  quiet.seconds = nullptr;
   Barrier alone(1);  // threads with samples of their own do not wait for each other
   const auto share = [&](int rank) {
     const long first = samples * rank / threads, last = samples * (rank + 1) / threads;

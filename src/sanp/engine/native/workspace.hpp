@@ -34,6 +34,7 @@ struct Workspace {
   std::vector<std::vector<Map>> maps;          // [sample][value]
   std::vector<std::vector<Decision>> decided;  // [sample][gate]
   std::vector<ThreadRoom> rooms;               // [thread of the team]
+  std::vector<float> ranked;                   // the scores of a gate whose channels a cap may close
   Workspace(const Program&, int chunk, int team);
 };
 

@@ -23,6 +23,7 @@ from sanp.engine.onnx.exported import ExportedFile
 from sanp.engine.onnx.int8 import check_int8, int8_model, int8_reference
 from sanp.engine.onnx.masked import masked_model
 from sanp.engine.onnx.skipping import NotSkipping, skipping_model
+from sanp.gating.network import GatedNetwork
 from sanp.tracing.tracer import trace_forward
 
 _SECONDS = 0.5
@@ -66,6 +67,8 @@ def export(
 
     if not isinstance(example_input, Tensor) or example_input.dim() < 2 or len(example_input) == 0:
         raise SanpError("example_input must be one tensor of at least one sample: a file has one input")
+    if isinstance(network, GatedNetwork) and network.cap is not None:
+        raise SanpError("no file can keep a cap (max_flops): take it away with set_max_flops(None), then export")
     if path.is_dir():
         raise SanpError(f"{path} is a folder: give the name of a file in it, as {path / 'pruned.onnx'}")
     if not path.parent.is_dir():

@@ -11,6 +11,7 @@ from sanp.gating.budget_range import check_reachable, parse_range
 from sanp.gating.gating import MakeSPM, gate, planned_cost
 from sanp.gating.network import GatedNetwork
 from sanp.spm.module import SPMConfig
+from sanp.training.finish import finish_cap
 from sanp.training.fitting import fit_stages
 from sanp.training.stage import Stage, Stages
 from sanp.training.task import Task, with_teacher
@@ -65,13 +66,19 @@ class GatingMethod:
 
     def check(self, net: nn.Module, task: Task) -> None:
         """An error if one open channel in each gated layer already exceeds the budget."""
-        check_reachable(task.budget, planned_cost(net, task.example(net)))
+        latency = None
+        if task.timer is not None:
+            latency = task.timer(task.start or self.gate(net, task.example(net), spm=task.spm))
+        check_reachable(task.budget, planned_cost(net, task.example(net)), latency, task.max_flops)
 
     def stages(self, net: nn.Module, task: Task) -> Stages:
         """Gates the network, then trains it."""
         example = task.example(net)
         gated = task.start or self.gate(net, example, spm=task.spm)
+        if task.timer is not None:
+            gated.latency = task.timer(gated)
         if parse_range(task.budget) is None:
             gated.budget = parse_budget(task.budget)
         yield from self.train(gated, with_teacher(task, net))
+        finish_cap(gated, task)
         return self.finished(gated, net, example)

@@ -12,10 +12,12 @@ from dash import ALL, Input, Output, State, html
 from sanp.core.errors import SanpError
 from sanp.gating.flops import human
 from sanp.report.charts.gallery import png_address
+from sanp.report.dial_curve import DialCurve
 from sanp.report.explorer.answers import Answer, breaking_point
 from sanp.report.explorer.charts import coloured, fired, over_budgets, probabilities
 from sanp.report.explorer.explorer import MEASURED_ON, Explorer, Pixels
 from sanp.report.explorer.layout import LARGEST_UPLOAD, index, layout
+from sanp.report.explorer.range_charts import over_range
 
 OFFERED = 24
 """test images to pick from at a time"""
@@ -57,6 +59,8 @@ def _connect(app: dash.Dash, explorer: Explorer) -> None:
         Output("over", "figure"),
         Output("fired", "figure"),
         Output("fired-text", "children"),
+        Output("range-cost", "figure"),
+        Output("range-time", "figure"),
     ]
     inputs = [Input("image", "data"), Input("budget", "value"), Input("dark", "data")]
     app.callback(*outputs, *inputs)(show_answer(explorer))
@@ -124,6 +128,7 @@ def show_answer(explorer: Explorer) -> Callable[..., Any]:
             coloured(over_budgets(answers, place, right, classes), dark),
             coloured(fired(seen), dark),
             f"In a layer {share:.0%} of the channels are computed for this image, in the mean over the layers.",
+            *(coloured(figure, dark) for figure in over_range(explorer.curve, explorer.settings[place].kept)),
         )
 
     return show
@@ -155,7 +160,18 @@ def _set_to(explorer: Explorer, place: int) -> str:
     if len(explorer.settings) == 1:
         return "This network's cost cannot be moved: its decisions do not follow a threshold."
     now, trained = explorer.settings[place].kept, explorer.settings[explorer.trained].kept
+    if explorer.curve is not None:
+        return f"Set to {now:.0%} of the dense cost{_measured(explorer.curve, now)}"
     return f"Set to {now:.0%} of the dense cost, trained at {trained:.0%}: means over {MEASURED_ON} test images."
+
+
+def _measured(curve: DialCurve, kept: float) -> str:
+    """What the curve says of a cost, in words."""
+    costs = [point.kept for point in curve.points]
+    accuracy = float(np.interp(kept, costs, [point.accuracy for point in curve.points]))
+    times = [point.milliseconds for point in curve.points if point.milliseconds is not None]
+    taken = f", {float(np.interp(kept, costs, times)):.2f} ms an image" if len(times) == len(costs) else ""
+    return f": {accuracy:.1%} of {curve.images:,} test images are right{taken}."
 
 
 def _breaks(answers: list[Answer], right: int, start: int, classes: tuple[str, ...]) -> str:

@@ -18,6 +18,7 @@ from sanp.experiments import run_folder
 from sanp.experiments.calibrated import calibrated
 from sanp.experiments.inputs import INPUTS_FILE, inputs_of, keep_inputs
 from sanp.gating.network import GatedNetwork
+from sanp.report.dial_curve import curve_of
 from sanp.report.explorer.answers import Answer
 from sanp.report.explorer.budgets import Setting, Shifts, measure_settings
 from sanp.report.fast_look import FastLook
@@ -49,6 +50,8 @@ class Explorer:
         self._compiled: dict[int, FastLook] = {}
         """position of a setting to the network compiled under it"""
         self.settings, self.trained = self._measure()
+        self.curve = curve_of(folder, lambda: dataset)
+        """accuracy, cost and time over the range of a network with a dial; None for others"""
 
     @property
     def dense_flops(self) -> int:

@@ -84,6 +84,11 @@ def _showing(explorer: Explorer) -> list[Any]:
             **named,
         ),
         html.P(id="budget-text", className="note"),
+        html.Div(
+            [dcc.Graph(id="range-cost", config=chart), dcc.Graph(id="range-time", config=chart)],
+            id="range",
+            hidden=explorer.curve is None,
+        ),
         html.H2(id="breaks"),
         dcc.Graph(id="over", config=chart),
         html.H2("Channels that fired"),
