@@ -12,6 +12,7 @@ constexpr int kByteVectors = 2;
 constexpr int kByteChannels[kByteVectors + 1] = {0, 8, 4};
 #endif
 constexpr int kMostByteChannels = kByteChannels[1];
+static_assert(kMostByteChannels <= kMostPlanes, "a block's planes have room");
 constexpr int kByteStarts = (kMostByteChannels + 15) / 16 * 16;
 constexpr long kByteBand = 64 * 1024;  // floats of the copies of a band: half of a 512 KiB second-level cache
 constexpr int kFewBytePixels = 4 * L;   // a band is not cut smaller than this
@@ -213,11 +214,12 @@ struct ByteWork {
         gather_group(inputs, j, T, b.tap_bytes);
       for (int t = 0; t < T; t++)
         start[t] = c.zero == 0 ? 0 : -c.zero * sum_bytes(gathered + t * kGathered, b.taps * b.tap_bytes);
+      const BytePlanes planes(c, out, j, T);
       for (int v = 0; v < vectors; v += per_block) {
         const int P = at_most(per_block, vectors - v);
         b.in = first + v * L;
         kByteBlocks.at[P][T](b);
-        finish(c, out, j, T, {sums, P, at + v * L, at_most(P * L, pixels - v * L)});
+        finish(c, out, planes, {sums, P, at + v * L, at_most(P * L, pixels - v * L)});
       }
     }
   }

@@ -51,11 +51,21 @@ static inline void turn_lanes(const vi (&x)[kQuad], vi (&turned)[kQuad]) {
 #endif
 
 // Four numbers that repeat from lane to lane.
-template <class Vector, class Number>
-static inline Vector in_fours(const Number (&number)[kQuad]) {
-  Vector v;
+static inline vi in_fours(const int (&number)[kQuad]) {
+#if SANP_LANES == 16 && defined(__AVX512BW__)
+  return (vi)_mm512_maskz_broadcast_i32x4((__mmask16)0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(number)));
+#elif SANP_LANES == 8 && defined(__AVX2__)
+  return (vi)_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(number)));
+#else
+  vi v;
   for (int i = 0; i < L; i++) v[i] = number[i % kQuad];
   return v;
+#endif
+}
+static inline vf in_fours(const float (&number)[kQuad]) {
+  int bits[kQuad];
+  __builtin_memcpy(bits, number, sizeof bits);
+  return as_floats(in_fours(bits));
 }
 
 // Four channels: rows of the input with what lies around the map, gathered weights, and what their sums begin with.
@@ -115,7 +125,7 @@ struct DepthResult {
   const ByteConv& c;
   const ByteOutputs& out;
   int from, to;  // outputs
-  ByteQuad quad;
+  const BytePlanes& planes;
   DepthFinish finish;
   bool direct;  // bytes are made of sums as they are
   int* sums;    // [channel][lane]
@@ -135,7 +145,7 @@ struct DepthResult {
     turn_lanes(sum, turned);
     for (int j = from; j < to; j++)
       *reinterpret_cast<vi_unaligned*>(sums + (j - from) * L) = turned[out.place[j] % kQuad];
-    SANP_NAMESPACE::finish(c, out, from, to - from, {sums, 1, first, count});
+    SANP_NAMESPACE::finish(c, out, planes, {sums, 1, first, count});
   }
 };
 
@@ -243,29 +253,31 @@ static void depth_sample(const ByteConv& c, const Map& in, const ByteOutputs& ou
   const int words = (int)depth_row(w) / kDepthColumns;
   const float edge = zero_word(c.zero);
   for (int j = from, next, a = 0; j < to; j = next) {
-    DepthResult result{c, out, j, j, {}, {}, false, sums, nullptr};
-    next = result.to = result.quad.take(c, out, j, to);
+    for (next = j; next < to && out.place[next] / kQuad == out.place[j] / kQuad;) next++;
+    const BytePlanes planes(c, out, j, next - j);
+    const ByteQuad& quad = planes.quad[0];
+    DepthResult result{c, out, j, next, planes, {}, false, sums, nullptr};
     DepthSources source;
     int start[kQuad] = {};
     float factor[kQuad], shift[kQuad], after[kQuad];
     for (int b = 0; b < kQuad; b++) {
-      const int slot = result.quad.slot[b], channel = slot < 0 ? 0 : out.channel[slot];
+      const int slot = quad.slot[b], channel = slot < 0 ? 0 : out.channel[slot];
       while (slot >= 0 && a < in.live && in.index[a] < channel) a++;
       source.place[b] = slot >= 0 && a < in.live && in.index[a] == channel ? a : -1;
       const char* own = reinterpret_cast<const char*>(c.depth) + channel * depth_row(w);
       for (int k = 0; k < words; k++) weight[k * kQuad + b] = source.place[b] < 0 ? 0 : weights_at(own + k * kDepthColumns);
       if (c.zero != 0 && source.place[b] >= 0) start[b] = -c.zero * sum_bytes(own, depth_row(w));
-      const ByteFinish f = result.quad.finish[b];
+      const ByteFinish f = quad.finish[b];
       factor[b] = f.factor, shift[b] = f.shift, after[b] = f.after;
     }
-    result.finish = {in_fours<vf>(factor), in_fours<vf>(shift), in_fours<vf>(after)};
-    result.direct = c.to_bytes && !out.residual && result.quad.written == ~0u && c.act.kind != Act::prelu;
+    result.finish = {in_fours(factor), in_fours(shift), in_fours(after)};
+    result.direct = c.to_bytes && !out.residual && quad.written == ~0u && c.act.kind != Act::prelu;
     result.plane = c.to_bytes ? out.out->data + out.place[j] / kQuad * out.out->stride : nullptr;
     int first = 0;
     for (int b = 0; b < kQuad; b++)
       if (source.place[b] >= 0) first = source.place[b] / kQuad;
     const float* plane = source.in_order() ? in.data + first * in.stride : source.gathered(in, apart);
-    const DepthQuad d{rows, room.pitch, reinterpret_cast<const char*>(weight), in_fours<vi>(start)};
+    const DepthQuad d{rows, room.pitch, reinterpret_cast<const char*>(weight), in_fours(start)};
     for (int y = top; y < bottom; y += room.together) {
       const int end = at_most(bottom, y + room.together);
       pad_rows(w, plane, y, end, room.pitch, edge, rows);

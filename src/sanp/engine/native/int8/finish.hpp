@@ -69,50 +69,123 @@ struct ByteSums {
   int pixels;
 };
 
+// How a plane of four channels gets its residual: none, one plane of bytes whose channels are in the same order, or
+// channels from anywhere.
+enum class Added { nothing, plane, anything };
+
 // The output channels of one plane of four: those of them that a convolution computes.
 struct ByteQuad {
+  int plane;
   int slot[kQuad];  // number among the outputs, or -1
   ByteFinish finish[kQuad];
   unsigned written;  // the bits of their bytes
+  Added added;
 
   // Outputs [j, end) that lie in the plane of the first of them; gives the number of the next output.
   int take(const ByteConv& c, const ByteOutputs& out, int j, int end) {
-    const int quad = out.place[j] / kQuad;
+    plane = out.place[j] / kQuad;
     written = 0;
     for (int b = 0; b < kQuad; b++) slot[b] = -1, finish[b] = {0, 0, 0};
-    for (; j < end && out.place[j] / kQuad == quad; j++) {
+    for (; j < end && out.place[j] / kQuad == plane; j++) {
       const int b = out.place[j] % kQuad;
       slot[b] = j;
       finish[b] = finish_of(c, out.channel[j], out.scale[j]);
       written |= bits_of(b);
     }
-    if (quad == (out.places - 1) / kQuad)  // nothing lies behind the last channel
+    if (plane == (out.places - 1) / kQuad)  // nothing lies behind the last channel
       for (int b = (out.places - 1) % kQuad + 1; b < kQuad; b++) written |= bits_of(b);
+    added = added_to(c, out);
     return j;
+  }
+
+  Added added_to(const ByteConv& c, const ByteOutputs& out) const {
+    if (!out.residual) return Added::nothing;
+    int from = -1, missing = 0;
+    for (int b = 0; b < kQuad; b++) {
+      if (slot[b] < 0) continue;
+      const int place = out.residual_place[slot[b]];
+      missing += place < 0;
+      if (place < 0) continue;
+      if (place % kQuad != b || (from >= 0 && from != place / kQuad)) return Added::anything;
+      from = place / kQuad;
+    }
+    if (from < 0) return Added::nothing;
+    return missing || c.residual_scale == 0 ? Added::anything : Added::plane;
   }
 };
 
-// Writes output channels [j, j + T) as bytes. Planes whose four channels are not all written keep the others.
-static void finish_bytes(const ByteConv& c, const ByteOutputs& out, int j, int T, const ByteSums& s) {
-  ByteQuad quad;
-  for (int next = j; next < j + T;) {
-    float* to = out.out->data + out.place[next] / kQuad * out.out->stride + s.first;
-    next = quad.take(c, out, next, j + T);
-    for (int p = 0; p * L < s.pixels; p++) {
-      const int count = at_most(L, s.pixels - p * L);
-      vf v[kQuad];
+constexpr int kMostPlanes = 24;  // that the channels of a block lie in
+
+// The planes that output channels [first, first + channels) lie in.
+struct BytePlanes {
+  int first, channels, count = 0;
+  ByteQuad quad[kMostPlanes];
+  BytePlanes(const ByteConv& c, const ByteOutputs& out, int first, int channels) : first(first), channels(channels) {
+    for (int next = first; next < first + channels;) next = quad[count++].take(c, out, next, first + channels);
+  }
+};
+
+// One plane whose four channels are all written, where all is in steps of bytes.
+template <bool Residual>
+static void finish_plane(const ByteConv& c, const ByteOutputs& out, const ByteQuad& quad, int j, float* to,
+                         const ByteSums& s) {
+  const int* sums[kQuad];
+  float factor[kQuad], shift[kQuad];
+  const float step = c.residual_scale * c.per_scale;
+  const float* more = nullptr;
+  for (int b = 0; b < kQuad; b++) {
+    const int slot = quad.slot[b];
+    sums[b] = s.sums + (slot < 0 ? 0 : (slot - j) * s.vectors * L);
+    factor[b] = quad.finish[b].factor;
+    shift[b] = quad.finish[b].shift - (Residual ? c.residual_zero * step : 0.f);
+    if (Residual && slot >= 0)
+      more = out.residual->data + out.residual_place[slot] / kQuad * out.residual->stride + s.first;
+  }
+  const float lowest = c.lowest, highest = c.highest;
+  for (int i = 0; i < s.pixels; i += L) {
+    const int count = at_most(L, s.pixels - i);
+    vf v[kQuad];
+    const vi bytes = Residual ? load_some(more + i, count) : vi{};
 #pragma GCC unroll 4
-      for (int b = 0; b < kQuad; b++) {
-        const int slot = quad.slot[b];
-        v[b] = vf{};
-        if (slot < 0) continue;
-        v[b] = finished(quad.finish[b], s.sums + ((slot - j) * s.vectors + p) * L);
-        const int from = out.residual_place[slot];
-        if (from >= 0) v[b] += residual_at(c, *out.residual, from, s.first + p * L, count);
-        v[b] = in_steps(c, quad.finish[b], out.channel[slot], v[b]);
-      }
-      put_bytes(to + p * L, bytes_of_channels(v, c.lowest, c.highest), quad.written, count);
+    for (int b = 0; b < kQuad; b++) {
+      v[b] = __builtin_convertvector(*reinterpret_cast<const vi_unaligned*>(sums[b] + i), vf) * factor[b] + shift[b];
+      if (Residual) v[b] += __builtin_convertvector(byte_of(bytes, b), vf) * step;
     }
+    store_bytes(to + i, bytes_of_channels(v, lowest, highest), count);
+  }
+}
+
+// One plane in any other case; it keeps the channels that are not written.
+static void finish_mixed(const ByteConv& c, const ByteOutputs& out, const ByteQuad& quad, int j, float* to,
+                         const ByteSums& s) {
+  for (int p = 0; p * L < s.pixels; p++) {
+    const int count = at_most(L, s.pixels - p * L);
+    vf v[kQuad];
+#pragma GCC unroll 4
+    for (int b = 0; b < kQuad; b++) {
+      const int slot = quad.slot[b];
+      v[b] = vf{};
+      if (slot < 0) continue;
+      v[b] = finished(quad.finish[b], s.sums + ((slot - j) * s.vectors + p) * L);
+      const int from = out.residual_place[slot];
+      if (from >= 0) v[b] += residual_at(c, *out.residual, from, s.first + p * L, count);
+      v[b] = in_steps(c, quad.finish[b], out.channel[slot], v[b]);
+    }
+    put_bytes(to + p * L, bytes_of_channels(v, c.lowest, c.highest), quad.written, count);
+  }
+}
+
+static void finish_bytes(const ByteConv& c, const ByteOutputs& out, const BytePlanes& planes, const ByteSums& s) {
+  for (int n = 0; n < planes.count; n++) {
+    const ByteQuad& quad = planes.quad[n];
+    float* to = out.out->data + quad.plane * out.out->stride + s.first;
+    const bool whole = quad.written == ~0u && c.steps;
+    if (whole && quad.added == Added::nothing)
+      finish_plane<false>(c, out, quad, planes.first, to, s);
+    else if (whole && quad.added == Added::plane)
+      finish_plane<true>(c, out, quad, planes.first, to, s);
+    else
+      finish_mixed(c, out, quad, planes.first, to, s);
   }
 }
 
@@ -132,11 +205,12 @@ static void finish_floats(const ByteConv& c, const ByteOutputs& out, int j, int 
   }
 }
 
-static inline void finish(const ByteConv& c, const ByteOutputs& out, int j, int T, const ByteSums& s) {
+// Writes the channels of a block.
+static inline void finish(const ByteConv& c, const ByteOutputs& out, const BytePlanes& planes, const ByteSums& s) {
   if (c.to_bytes)
-    finish_bytes(c, out, j, T, s);
+    finish_bytes(c, out, planes, s);
   else
-    finish_floats(c, out, j, T, s);
+    finish_floats(c, out, planes.first, planes.channels, s);
 }
 
 }  // namespace SANP_NAMESPACE
