@@ -38,5 +38,5 @@ def predict(
     )
     for each in found:
         shares = (f"{each.confidence:.1%}", human(each.flops), f"{each.kept:.1%}")
-        table.add_row(plain(each.image), plain(each.label), *shares, f"{1e3 * each.seconds:.1f}")
+        table.add_row(plain(each.image), plain(each.label), *shares, f"{1e3 * each.seconds:.3g}")
     make_console().print(table)
