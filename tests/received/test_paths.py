@@ -1,15 +1,20 @@
 """Paths that no file system has, home folders of nobody, and a library that was cut short."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 import sanp
+from sanp.engine import tuning_cache
+from sanp.engine.timing import Timing
 from tests.cli.conftest import Run
 from tests.core.test_files import within
 from tests.tools import tiny_run
@@ -88,3 +93,25 @@ def test_an_input_that_fills_the_memory_is_refused_at_once(run: Run) -> None:
     with within(20):
         code, _, error = run("inspect", "m_cifarnet", "--input", "30000,3,224,224")
     assert code == 2 and "has more than 268435456 numbers" in " ".join(error.split())
+
+
+def test_without_a_home_folder_nothing_is_made_in_the_working_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pooch.os_cache", lambda name: Path("~") / ".cache" / name)
+    monkeypatch.delenv("SANP_DATA", raising=False)
+    monkeypatch.delenv("SANP_TUNING", raising=False)
+    assert tuning_cache.cache_file(Path("library.so")) is None
+    with pytest.raises(sanp.SanpError, match="no home folder here: name a folder for data by SANP_DATA"):
+        sanp.data.describe()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, pickle.dumps])
+def test_a_compiled_network_is_not_copied_or_pickled(copied: Callable[[object], object]) -> None:
+    fast = sanp.compile(tiny_run.Tiny().eval(), torch.zeros(1, 3, 8, 8), tune=False)
+    with pytest.raises(sanp.SanpError, match="compile it where it runs"):
+        copied(fast)
+
+
+def test_a_number_of_rounds_that_no_tuning_makes_is_not_kept() -> None:
+    sound = {"least": {"0": 1.0, "1": 2.0}, "noise": 0.0, "rounds": 4}
+    assert Timing.from_json(sound) is not None
+    assert Timing.from_json({**sound, "rounds": 10**4299}) is None

@@ -1,10 +1,12 @@
 """Kills runs at random moments, among them while a checkpoint is being written, and goes on with them each time.
 
-``python -m tests.tools.kill 100``: that many kills over runs of three methods, one of them under torchrun with two
-processes, of which one is killed. Children are forked, so nothing here may have started threads. Prints ``same after N
-kills`` if every run ends the same, to the bit, as one that was never stopped.
+``python -m tests.tools.kill 100 [seed]``: that many kills over runs of three methods. One of them has a single budget
+and a range of them, one is under torchrun with two processes, of which one is killed. Children are forked, so nothing
+here may have started threads. Prints ``same after N kills`` if every run ends the same, to the bit, as one that was
+never stopped.
 """
 
+import json
 import os
 import random
 import signal
@@ -18,6 +20,7 @@ from pathlib import Path
 import torch
 import torch._dynamo  # loaded once here, not in every child
 import torch.utils.tensorboard
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 import sanp.experiments.state
@@ -27,8 +30,13 @@ from tests.tools.tiny_run import install, recipe
 
 FIT = {"pretrain_epochs": 2, "warmup_epochs": 1, "joint_epochs": 6, "precision": "fp32", "norm_batches": 2}
 FILES = ("model.safetensors", "dense.safetensors", "metrics.jsonl", "report.json")
-FORKED, TORCHRUN = ("sanp", "ns"), "fbs"
-"""methods"""
+RUNS: dict[str, dict[str, object]] = {
+    "sanp": {},
+    "sanp with a range": {"budget": "45%..75%"},
+    "ns": {"method": "ns"},
+    "fbs by torchrun": {"method": "fbs"},
+}
+"""settings of each run; the last is under torchrun"""
 SLOW = 10
 """one kill in so many is under torchrun, which takes seconds to start"""
 
@@ -68,9 +76,9 @@ def go_on(settings: Recipe, folder: Path, countdown: int | None) -> None:
         train(settings, folder)
 
 
-def forked(method: str, root: Path, kills: int, dice: random.Random) -> int:
+def forked(name: str, root: Path, kills: int, dice: random.Random) -> int:
     """Kills the one process of a run; gives how often."""
-    settings = recipe(fit=FIT, method=method)
+    settings = recipe(fit=FIT, **RUNS[name])
     start = time.monotonic()
     os.waitpid(child(lambda: train(settings, root / "whole")), 0)
     length, done = time.monotonic() - start, 0
@@ -82,7 +90,7 @@ def forked(method: str, root: Path, kills: int, dice: random.Random) -> int:
             os.kill(number, signal.SIGKILL)
         _, status = os.waitpid(number, 0)
         if not os.WIFSIGNALED(status) and os.WEXITSTATUS(status):
-            sys.exit(f"a run of {method} could not be gone on with after {done} kills")
+            sys.exit(f"{name}: the run could not be gone on with after {done} kills")
         done += os.WIFSIGNALED(status)
     return done
 
@@ -102,10 +110,10 @@ def ranks_of(agent: int) -> list[int]:
         return []
 
 
-def by_torchrun(method: str, root: Path, kills: int, dice: random.Random) -> int:
+def by_torchrun(name: str, root: Path, kills: int, dice: random.Random) -> int:
     """Kills one of the two processes of a run, after it has begun to write; gives how often."""
     settings, folder, done = root / "recipe.toml", root / "killed", 0
-    settings.write_text(recipe(fit=FIT, method=method).as_toml())
+    settings.write_text(recipe(fit=FIT, **RUNS[name]).as_toml())
     if torchrun(["train", "--recipe", str(settings), "--out", str(root / "whole")]).wait():
         sys.exit("the run under torchrun did not end")
     while not (folder / "model.safetensors").exists():
@@ -124,7 +132,7 @@ def by_torchrun(method: str, root: Path, kills: int, dice: random.Random) -> int
                 agent.wait()
                 continue
         if agent.wait():
-            sys.exit(f"a run of {method} under torchrun could not be gone on with after {done} kills")
+            sys.exit(f"{name}: the run could not be gone on with after {done} kills")
     return done
 
 
@@ -133,35 +141,44 @@ def changed(folder: Path) -> float:
     return max((path.lstat().st_mtime for path in [folder, *folder.glob("*")] if path.exists()), default=0.0)
 
 
-def compare(method: str, root: Path) -> None:
+def compare(name: str, root: Path) -> None:
     """Ends the program if the killed run differs from the whole one."""
-    for name in FILES:
-        a, b = root / "whole" / name, root / "killed" / name
-        if name.endswith("safetensors"):
-            first, second = load_file(a), load_file(b)
-            same = first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
-        else:
-            same = a.read_text() == b.read_text()
+    for file in FILES:
+        a, b = root / "whole" / file, root / "killed" / file
+        same = _content(a) == _content(b) if file.endswith("safetensors") else a.read_text() == b.read_text()
         if not same:
-            sys.exit(f"{name} of {method} differs")
+            sys.exit(f"{file} of {name} differs")
 
 
-def main(kills: int) -> None:
-    """Runs every method once whole, once with kills, and compares."""
+def _content(path: Path) -> tuple[dict[str, object], dict[str, tuple[str, list[int], bytes]]]:
+    """The header of a network's file, with thresholds and dial, and its tensors to the bit."""
+    with safe_open(path, framework="pt") as file:
+        header = {key: json.loads(text) for key, text in file.metadata().items()}
+    tensors = {key: tensor.contiguous() for key, tensor in load_file(path).items()}
+    return header, {
+        key: (str(tensor.dtype), list(tensor.shape), tensor.numpy().tobytes()) for key, tensor in tensors.items()
+    }
+
+
+def main(kills: int, seed: int = 0) -> None:
+    """Carries every run out once whole, once with kills at moments drawn from ``seed``, and compares."""
     torch.set_num_threads(1)
     install()
-    dice, slow, done = random.Random(0), kills // SLOW, 0
+    dice, slow, done = random.Random(seed), kills // SLOW, 0
+    *by_fork, by_agent = RUNS
     with tempfile.TemporaryDirectory() as place:
-        for position, method in enumerate((*FORKED, TORCHRUN)):
-            root = Path(place) / method
+        for position, name in enumerate(RUNS):
+            root = Path(place) / str(position)
             root.mkdir()
-            if method == TORCHRUN:
-                done += by_torchrun(method, root, kills - done, dice)
+            if name == by_agent:
+                killed = by_torchrun(name, root, kills - done, dice)
             else:
-                done += forked(method, root, (kills - slow + position) // len(FORKED), dice)
-            compare(method, root)
+                killed = forked(name, root, (kills - slow + position) // len(by_fork), dice)
+            compare(name, root)
+            done += killed
+            print(f"{name}: {killed} kills", flush=True)  # noqa: T201
     print(f"same after {done} kills")  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

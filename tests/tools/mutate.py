@@ -5,6 +5,7 @@ import math
 import random
 import struct
 import tomllib
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ ODD: list[Any] = [
     math.inf, -math.inf, math.nan, "", "none", "0", "-1", "35%", "150%", "nan", "a" * 1000, "../../x", "/dev/zero",
     "\x00", "[red]", "[/]", "[red]stop", "\x1b[31m\x1b]0;x\x07", "\u202e", "\udc80", "~nosuchuser/x", "x" * 5000,
     10**400, 1e-320, "λ", [], [[]], [0], ["x"], [1, 2], [1e9, 1e9], {}, {"": 0}, {"a": {"b": []}}, "F64", "I8", "BF16",
+    "<b>a|b</b>", "=1+1", "\\\\input{x}", "e\u0301", "\uff0e\uff0e/x", "C64", "2000-01-01",
 ]  # fmt: skip
 DIGITS = "5000 digits"
 """stands for a whole number that Python's own writers refuse"""
@@ -115,6 +117,9 @@ def in_json(data: bytes, dice: random.Random) -> bytes:
     """One value of a JSON text."""
     if dice.random() < 0.02:
         return b"[" * 100_000
+    if dice.random() < 0.03 and data.lstrip().startswith(b"{"):  # a key that is there twice
+        key = dice.choice(list(json.loads(data)) or [""])
+        return b"{" + f"{json.dumps(key)}: {_json(dice.choice(ODD))}, ".encode() + data.lstrip()[1:]
     return _json(_changed(json.loads(data), dice)).encode()
 
 
@@ -130,6 +135,8 @@ def in_toml(data: bytes, dice: random.Random) -> bytes:
     """One value of a TOML text."""
     if dice.random() < 0.02:
         return b"x = " + b"[" * 100_000
+    if dice.random() < 0.03:
+        return data + dice.choice((b"a." * 30_000 + b"a = 1\n", b"[a]\n" * 3000, dice.choice(data.splitlines(True))))
     tree = _changed(tomllib.loads(data.decode()), dice)
     if not isinstance(tree, dict):
         return f"x = {_toml(tree)}".encode()
@@ -172,3 +179,42 @@ def in_safetensors(data: bytes, dice: random.Random) -> bytes:
         header = _changed(header, dice)
     written = _json(header).encode()
     return len(written).to_bytes(8, "little") + written + data[8 + size :]
+
+
+def in_picture(data: bytes, dice: random.Random) -> bytes:
+    """One part of a PNG or JPEG file: repeated, left out, or with other sizes in it; of other files any bytes."""
+    if data.startswith(b"\x89PNG"):
+        return _in_png(data, dice)
+    if not data.startswith(b"\xff\xd8"):
+        return in_bytes(data, dice)
+    start = dice.choice([place for place in range(len(data) - 4) if data[place] == 255 and data[place + 1] >= 0xC0])
+    length = 2 + int.from_bytes(data[start + 2 : start + 4])
+    part = data[start : start + length]
+    if data[start + 1] in (0xC0, 0xC2) and dice.random() < 0.7:  # height and width
+        sizes = struct.pack(">HH", dice.choice((0, 1, 8, 60_000, 65_535)), dice.choice((0, 1, 56, 60_000, 65_535)))
+        return data[: start + 5] + sizes + data[start + 9 :]
+    times = dice.choice((0, 2, 3, 100, 2000))
+    return data[:start] + part * times + data[start + length :]
+
+
+def _in_png(data: bytes, dice: random.Random) -> bytes:
+    chunks, place = [], 8
+    while place + 12 <= len(data):
+        length = int.from_bytes(data[place : place + 4])
+        chunks.append((data[place + 4 : place + 8], data[place + 8 : place + 8 + length]))
+        place += 12 + length
+    number = dice.randrange(len(chunks))
+    kind, content = chunks[number]
+    if kind == b"IHDR" and dice.random() < 0.7:
+        sides = [dice.choice((0, 1, 20, 56, 70_000, 2**31 - 1)) for _ in range(2)]
+        chunks[number] = (
+            kind,
+            struct.pack(">II", *sides) + content[8:9] + bytes([dice.choice((0, 2, 3, 6, 7))]) + content[10:],
+        )
+    elif dice.random() < 0.3:
+        kinds = (b"eXIf", b"zTXt", b"iCCP", b"tRNS", b"PLTE", b"acTL", b"fdAT")
+        chunks.insert(number, (dice.choice(kinds), dice.choice((b"", content, dice.randbytes(40), bytes(100_000)))))
+    else:
+        chunks[number : number + 1] = [chunks[number]] * dice.choice((0, 2, 3, 100, 2000))
+    whole = (struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks)
+    return data[:8] + b"".join(whole)

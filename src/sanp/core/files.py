@@ -150,6 +150,16 @@ def expanded(text: str) -> Path:
         raise SanpError(f"{text} begins with the name of a user that is not known here: give the whole path") from error
 
 
+def cache_folder() -> Path:
+    """The user's cache folder of sanp; an error where there is no home folder, since ``~`` would be a folder here."""
+    import pooch  # type: ignore[import-untyped]
+
+    folder = Path(pooch.os_cache("sanp"))
+    if not folder.is_absolute():
+        raise SanpError("there is no home folder here: name a folder for data by SANP_DATA, or set HOME")
+    return folder
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Inside, no other process can lock the folder; an error if another process has locked it already.

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sanp.core.checks import checked_path
 from sanp.core.errors import SanpError, shown, unknown_name
-from sanp.core.files import expanded
+from sanp.core.files import cache_folder, expanded
 from sanp.core.limits import LARGEST_SIDE
 from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_cifar
 from sanp.data.dataset import Dataset
@@ -128,9 +128,7 @@ def data_folder(root: Path | None = None) -> Path:
         return checked_path(root)
     if named := os.environ.get("SANP_DATA"):
         return expanded(named)
-    import pooch  # type: ignore[import-untyped]
-
-    return Path(pooch.os_cache("sanp"))
+    return cache_folder()
 
 
 def _entry(kind: Cifar, root: Path) -> Entry:

@@ -82,6 +82,9 @@ class Engine:
         with torch.no_grad():
             return self._run(args, kwargs, lift)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise SanpError("a compiled network is not copied or pickled: save the network, and compile it where it runs")
+
     def set_budget(self, budget: object) -> None:
         """Sets the budget of later calls, at once and without compiling again.
 

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 _QUIET = 0.03
 """times of one algorithm that differ by no more than this share were measured on a quiet machine"""
+_MOST_ROUNDS = 1_000_000
+"""more than these are damage"""
 _ENOUGH = 24
 """rounds after which a choice stays as it is, sure or not"""
 
@@ -81,7 +83,11 @@ class Timing:
             return None
         noise, rounds, least = given.get("noise", -1), given.get("rounds"), given["least"]
         numbers = [noise, *least.values()]
-        if type(rounds) is not int or any(type(each) not in (int, float) or not 0 <= each < 1e30 for each in numbers):
+        if (
+            type(rounds) is not int
+            or rounds > _MOST_ROUNDS
+            or any(type(each) not in (int, float) or not 0 <= each < 1e30 for each in numbers)
+        ):
             return None
         if not all(each.isdecimal() and len(each) < 4 for each in least):
             return None

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sanp.core.errors import SanpError
-from sanp.core.files import expanded, read_text, write_text
+from sanp.core.files import cache_folder, expanded, read_text, write_text
 from sanp.engine.timing import Timing
 
 _MOST = 20_000
@@ -57,9 +57,10 @@ def cache_file(library: Path) -> Path | None:
     if named:
         folder = expanded(named)
     else:
-        import pooch  # type: ignore[import-untyped]
-
-        folder = Path(pooch.os_cache("sanp")) / "tuning"
+        try:
+            folder = cache_folder() / "tuning"
+        except SanpError:  # no home folder: what is measured is not kept
+            return None
     key = hashlib.sha256(f"{processor()}\n{_build(str(library))}".encode()).hexdigest()
     return folder / f"{key[:16]}.json"
 

@@ -8,8 +8,12 @@ from typing import Any
 import dash
 import numpy as np
 from dash import ALL, Input, Output, State, html
+from flask import Response
+from werkzeug.exceptions import HTTPException
 
 from sanp.core.errors import SanpError
+from sanp.core.limits import LONGEST_ERROR
+from sanp.core.plain_text import plain
 from sanp.gating.flops import human
 from sanp.report.charts.gallery import png_address
 from sanp.report.dial_curve import DialCurve
@@ -30,7 +34,16 @@ def make_explorer_app(explorer: Explorer) -> dash.Dash:
     app.index_string = index()
     app.layout = layout(explorer)
     _connect(app, explorer)
+    app.server.register_error_handler(Exception, refused)
     return app
+
+
+def refused(error: Exception) -> Any:
+    """The answer to a request that is none: one line, and no traceback where the server runs."""
+    if isinstance(error, HTTPException):
+        return error
+    line = plain(f"this request cannot be answered ({type(error).__name__}: {error})")[:LONGEST_ERROR]
+    return Response(line, 400, mimetype="text/plain")
 
 
 def _connect(app: dash.Dash, explorer: Explorer) -> None:
@@ -138,9 +151,9 @@ def pixels_of(explorer: Explorer, image: dict[str, Any]) -> tuple[Pixels, int | 
     """The pixels of what was chosen, and their class if it is known."""
     if "position" in image:
         return explorer.image(int(image["position"])), int(explorer.test.labels[int(image["position"])])
-    size = explorer.inputs.image_size
+    size, channels = explorer.inputs.image_size, len(explorer.inputs.mean)
     flat = np.frombuffer(base64.b64decode(image["pixels"]), dtype=np.uint8)
-    return flat.reshape(-1, size, size), None
+    return flat.reshape(channels, size, size), None
 
 
 def _said(explorer: Explorer, answer: Answer, truth: str, label: int | None) -> list[Any]:
