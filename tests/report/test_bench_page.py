@@ -1,6 +1,7 @@
 """The page of a benchmark: what stands first, every number in words and in a table, and nothing from outside."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,13 @@ def test_bars_stand_in_the_order_of_time_and_the_curve_in_that_of_cost() -> None
     assert (list(own.x), list(own.y)) == ([0.25, 0.5, 1.0], [0.8, 1.25, 2.0])
     assert list(others.y) == [6.0, 4.0, 1.0]
     assert time_by_flops(FOUND).title == "With 25% of the FLOPs the engine takes 40% of its dense time"
+
+
+def test_what_ran_in_torch_is_said() -> None:
+    partly = replace(FOUND, in_torch=("engine, dense", "engine, as it is"))
+    words = Elements(render_bench(partly)).words
+    assert "a part ran in torch, which skips nothing" in words and ": engine, dense; engine, as it is" in words
+    assert "ran in torch" not in Elements(render_bench(FOUND)).words
 
 
 def test_without_another_runtime_the_engine_is_compared_with_itself() -> None:

@@ -158,5 +158,7 @@ def show(found: Bench, console: Console) -> None:
         best = "" if row.of_best_dense is None else f"{row.of_best_dense:.2f}"
         table.add_row(plain(row.what), f"{row.kept:.0%}", f"{row.ms:.3f}", best, f"{row.of_own_dense:.2f}")
     console.print(table)
+    if found.torch_note:
+        console.print(plain(found.torch_note), soft_wrap=True)
     for name, why in found.missing.items():
         console.print(plain(f"{name} is left out: {why}"))

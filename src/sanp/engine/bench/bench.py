@@ -97,6 +97,14 @@ class Bench:
     """runtimes that could not be timed, and why"""
     precision: str = "fp32"
     """what the engine computed in"""
+    in_torch: tuple[str, ...] = ()
+    """rows of the engine of which a part ran in torch, where nothing is skipped, or all"""
+
+    @property
+    def torch_note(self) -> str:
+        """What a reader has to know of such rows; empty if there are none."""
+        rows = "; ".join(self.in_torch)
+        return f"a part ran in torch, which skips nothing (plan of sanp.compile says why): {rows}" if rows else ""
 
     def as_dict(self) -> dict[str, Any]:
         """For a line of results."""
@@ -137,12 +145,14 @@ def bench(
     with _pinned(config), torch.no_grad():
         calls, missing = dense_calls(dense, x, images, threads=config.threads, wanted=config.runtimes, tell=tell)
         tell("compiling: dense, in the engine ...")
-        calls[OWN] = _engine(dense, turns, images, config)
+        calls[OWN], native = _engine(dense, turns, images, config)
+        in_torch = [] if native else [OWN]
         kept = {OWN: 1.0}
         for label, network in _variants(gated, dense, images, config.pruned, prune):
             tell(f"compiling: {label.removeprefix('engine, ')}, in the engine ...")
             kept[label] = statistics.fmean(_kept(network, dense, batch) for batch in turns)
-            calls[label] = _engine(network, turns, images, config)
+            calls[label], native = _engine(network, turns, images, config)
+            in_torch += [] if native else [label]
         if config.device != "cpu":
             label, place = f"torch on {config.device}", torch.device(config.device)
             tell(f"preparing: {label} ...")
@@ -162,7 +172,7 @@ def bench(
         )
         for what, taken in times.items()
     )
-    return Bench(name, config.batch, config.threads, processor(), rows, missing, config.precision)
+    return Bench(name, config.batch, config.threads, processor(), rows, missing, config.precision, tuple(in_torch))
 
 
 def _variants(
@@ -197,7 +207,8 @@ def _starts(images: int, batch: int) -> range:
     return range(0, min(images, 32 * batch), batch)
 
 
-def _engine(network: nn.Module, turns: list[Tensor], images: Tensor, config: BenchConfig) -> Call:
+def _engine(network: nn.Module, turns: list[Tensor], images: Tensor, config: BenchConfig) -> tuple[Call, bool]:
+    """A call of the compiled network, and whether all of it is native."""
     calibration = images if config.precision == "int8" and kept_calibration(network) is None else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LossWarning)  # networks are timed here, and are often not trained
@@ -205,7 +216,7 @@ def _engine(network: nn.Module, turns: list[Tensor], images: Tensor, config: Ben
             network, turns[0][:4], threads=config.threads, precision=config.precision, calibration=calibration
         )
     order = itertools.cycle(turns)
-    return lambda: fast(next(order))
+    return lambda: fast(next(order)), fast.plan.native
 
 
 @contextlib.contextmanager
