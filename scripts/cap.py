@@ -65,7 +65,7 @@ def table(line: dict[str, Any]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--caps", default="25%,24%,23%,22%,21%,20%")
+    parser.add_argument("--caps", default="24%,23%,22%")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     given = parser.parse_args()
     start, folder = time.time(), run_named(given.run)

@@ -27,7 +27,7 @@ def _against_cost(run: RunData, curve: DialCurve) -> Chart:
         go.Scatter(
             x=[min(point.kept for point in points), max(point.kept for point in points)],
             y=[1 - run.dense_accuracy] * 2,
-            name="before pruning",
+            name="before pruning, all test images",
             mode="lines",
             line={"color": GREY, "dash": "dot"},
             hoverinfo="skip",
