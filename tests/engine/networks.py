@@ -106,7 +106,7 @@ class Dilated(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         x = self.stem(x)
         y = self.mix(torch.cat([self.wide(x), self.tall(x)], 1))
-        map_ = self.last(F.interpolate(y, scale_factor=2.0, mode="bilinear"))
+        map_ = self.last(F.interpolate(y, scale_factor=2.0, mode="bicubic"))
         return map_.softmax(1), {"features": y}
 
 

@@ -64,11 +64,11 @@ def test_windows_of_any_width_are_what_torch_computes(isa: str, kernel: int, pad
 
 
 def test_a_program_that_differs_from_its_twin_is_told() -> None:
-    other_input, other_twin = random_case(0), random_case(0)
+    other_input, other_twin = random_case(2), random_case(2)
     other_input.inputs = other_input.inputs + np.float32(0.001)
     number, value, live = other_twin.values[-1]
     other_twin.values[-1] = (number, value + 3e-5 * other_twin.largest, live)
-    assert [run_case(case).right for case in (random_case(0), other_input, other_twin)] == [True, False, False]
+    assert [run_case(case).right for case in (random_case(2), other_input, other_twin)] == [True, False, False]
 
 
 def test_random_programs_agree_on_every_instruction_set(isa: str) -> None:

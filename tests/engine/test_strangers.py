@@ -118,7 +118,7 @@ ROWS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
     "truth values": lambda n, x: (n.h(n.b(y := n.a(x))), y > 0),
     "numbered rows": lambda n, x: (y := n.h(n.b(n.a(x))))[torch.arange(len(x)), y.argmax(1)],
     "halves of the batch": lambda n, x: (lambda p, q: n.h(p * q))(*n.b(torch.cat((y := n.a(x), y))).chunk(2)),
-    "unpooling": lambda n, x: n.b(F.max_unpool2d(*F.max_pool2d(n.a(x), 2, return_indices=True), 2)),
+    "places": lambda n, x: n.b((y := n.a(x)) + F.max_pool2d(y, 3, 1, 1, return_indices=True)[1]),
 }
 ALL_IN_TORCH = {
     "half of the rows": "the native result differs from torch's",
@@ -148,11 +148,9 @@ def beside_coordinates(x: Tensor) -> Tensor:
 
 
 COUNTED: dict[str, Callable[[], nn.Module]] = {
-    "group norm": lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), block(8, 8), head(8)),
-    "instance norm": lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8, affine=True), block(8, 8), head(8)),
     "coordinates": lambda: Net(lambda n, x: n.h(n.a(beside_coordinates(x))), a=block(4, 8), h=head(8)),
     "heads": lambda: Net(
-        lambda n, x: n.h(n.b((y := n.a(x)) * y.view(len(x), 2, 4, -1).softmax(-1).view(len(x), *y.shape[1:]))),
+        lambda n, x: n.h(n.b((y := n.a(x)) * y.view(len(x), 2, 4, -1).cumsum(-1).view(len(x), *y.shape[1:]))),
         a=block(3, 8), b=block(8, 8), h=head(8),
     ),
 }  # fmt: skip

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tests.tools.engine_steps import STEPS, Case
+from tests.tools.engine_case import Case
+from tests.tools.engine_steps import STEPS
 
 TOLERANCE = 2e-5
 """of the largest number on the way: single against double precision, F(4x4) included"""

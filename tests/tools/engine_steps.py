@@ -1,9 +1,8 @@
 """Random operators for the native library, each beside the same in torch's double precision."""
 
 import math
-import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,8 +11,9 @@ from torch import Tensor
 
 from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.gate_weights import GateWeights
-from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Window
+from tests.tools.engine_case import Case
+from tests.tools.other_engine_steps import OTHER_STEPS
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -25,34 +25,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
 }
-
-
-@dataclass
-class Case:
-    """A program under construction and what each of its values should be."""
-
-    seed: int
-    dice: random.Random = field(init=False)
-    inputs: np.ndarray = field(init=False)
-    writer: ProgramWriter = field(default_factory=ProgramWriter)
-    values: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
-    """number in the program, expected value, and which channels may be non-zero (N, C)"""
-    story: list[str] = field(default_factory=list)
-    largest: float = 1.0
-
-    def __post_init__(self) -> None:
-        self.dice = random.Random(self.seed)
-        self.noise = np.random.default_rng(self.seed)
-
-    def randn(self, *shape: int) -> np.ndarray:
-        return self.noise.standard_normal(shape).astype(np.float32)
-
-    def keep(self, number: int, value: Tensor, live: Tensor, what: str) -> None:
-        self.values.append((number, value, live))
-        self.story.append(f"{what} -> {tuple(value.shape)}")
-
-    def pick(self) -> tuple[int, Tensor, Tensor]:
-        return self.values[-1] if self.dice.random() < 0.7 else self.dice.choice(self.values)
 
 
 def _act(case: Case, channels: int) -> tuple[Activation, Callable[[Tensor], Tensor]]:
@@ -286,5 +258,5 @@ def flatten(case: Case) -> None:
         _linear(case)
 
 
-STEPS = [conv] * 6 + [pool, adaptive, activation, add, multiply, affine, concat, channels, flatten]
+STEPS = [conv] * 6 + [pool, adaptive, activation, add, multiply, affine, concat, channels, flatten, *OTHER_STEPS]
 """what a random program is made of, convolutions more often than the others"""

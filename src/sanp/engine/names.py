@@ -26,6 +26,12 @@ class OperatorKind(IntEnum):
     BYTE_CONV = 18
     BYTE_MEAN = 19
     BYTE_POOL = 20
+    GATHER = 21
+    INSTANCE_NORM = 22
+    SOFTMAX = 23
+    RESIZE = 24
+    UNPOOL = 25
+    POWER = 26
 
 
 ACTIVATIONS = (

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sanp.engine.lowering.arranging import numbered
+from sanp.engine.lowering.broadcasting import power, product, quotient, sum_of
 from sanp.engine.lowering.elementwise import (
     ACTIVATION_OPERATORS,
     BATCH_NORMS,
@@ -16,13 +18,17 @@ from sanp.engine.lowering.elementwise import (
     argument,
     batch_norm_of,
     constant_of,
+    norm_weights,
 )
-from sanp.engine.lowering.enlarging import nearest, pad, zeros
+from sanp.engine.lowering.enlarging import bilinear, nearest, pad, unpool, zeros
 from sanp.engine.lowering.gate_weights import floats
-from sanp.engine.lowering.known import ChannelsLast
+from sanp.engine.lowering.joining import concatenate, stack, total_of
+from sanp.engine.lowering.known import ChannelsLast, Moved, Places
 from sanp.engine.lowering.lowering import Lowering, Rule
 from sanp.engine.lowering.memory_writes import copy_over, write_over
 from sanp.engine.lowering.moves import move
+from sanp.engine.lowering.patterns import INSTANCE_NORM, TOTAL
+from sanp.engine.lowering.reductions import reduce, softmax
 from sanp.engine.lowering.shapes import Window, pair, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.graph import WRITTEN, Node, Value
@@ -80,16 +86,10 @@ def _add(low: Lowering, node: Node) -> None:
     a, b = node.args[:2]
     if not isinstance(a, Value) or not isinstance(b, Value):
         return _with_constant(low, node)
-    if low.shape(a) != low.shape(b):
-        raise Unsupported("a sum or difference of different shapes")
     factor = float(argument(node, 2, "alpha", 1)) * (-1.0 if node.base_op == "sub" else 1.0)
-    if factor == 1:
+    if factor == 1 and low.shape(a) == low.shape(b) and len(low.shape(a)) < 5:
         return low.define(node.outputs[0], low.add_values(a, b))
-    if low.channels_last(a) is not None or low.channels_last(b) is not None:
-        raise Unsupported("a difference of maps with their channels last")
-    scale = np.full(sample_shape(low.shape(b))[0], factor, np.float32)
-    scaled = low.writer.affine(low.native(b), scale, np.zeros_like(scale), fills=False)
-    return low.define(node.outputs[0], low.writer.add(low.native(a), scaled))
+    return sum_of(low, node, a, b, factor)
 
 
 def _reversed_difference(low: Lowering, node: Node) -> None:
@@ -103,23 +103,22 @@ def _reversed_difference(low: Lowering, node: Node) -> None:
     low.define(node.outputs[0], low.scale_and_shift(x, scale, shift, fills=True))
 
 
+def _negative(low: Lowering, node: Node) -> None:
+    scale = np.full(low.channel_count(node.args[0]), -1, np.float32)
+    low.define(node.outputs[0], low.scale_and_shift(node.args[0], scale, np.zeros_like(scale), fills=False))
+
+
 def _multiply(low: Lowering, node: Node) -> None:
     a, b = node.args[:2]
     if not isinstance(a, Value) or not isinstance(b, Value):
         return _with_constant(low, node)
-    if sample_shape(low.shape(a))[1:] == (1, 1):
-        a, b = b, a
-    first, second = sample_shape(low.shape(a)), sample_shape(low.shape(b))
-    fits = first == second or second == (first[0], 1, 1)
-    if not fits or len(low.shape(a)) != len(low.shape(b)):
-        raise Unsupported("a product of these shapes")
-    return low.define(node.outputs[0], low.writer.multiply(low.native(a), low.native(b)))
+    return product(low, node, a, b)
 
 
 def _divide(low: Lowering, node: Node) -> None:
     if isinstance(node.args[1], Value):
-        raise Unsupported("division by features")
-    _with_constant(low, node)
+        return quotient(low, node)
+    return _with_constant(low, node)
 
 
 def _max_pool(low: Lowering, node: Node) -> None:
@@ -132,6 +131,8 @@ def _max_pool(low: Lowering, node: Node) -> None:
     )
     _, *size = sample_shape(low.shape(node.outputs[0]))  # type: ignore[arg-type]
     low.define(node.outputs[0], low.writer.pool(low.native(x), window, (size[0], size[1])))
+    if len(node.outputs) > 1 and node.outputs[1] is not None:
+        low.define(node.outputs[1], Places(low.native(x), window))
 
 
 def _average_pool(low: Lowering, node: Node) -> None:
@@ -163,21 +164,6 @@ def _adaptive(low: Lowering, node: Node, *, maximum: bool) -> None:
     low.define(node.outputs[0], low.writer.adaptive(low.native(node.args[0]), (size[0], size[1]), maximum=maximum))
 
 
-def _over_positions(low: Lowering, node: Node, *, maximum: bool) -> None:
-    x = node.args[0]
-    dims, last = len(low.shape(x)), low.channels_last(x)
-    over = argument(node, 1, "dim", None)
-    wanted = list(range(2, dims) if last is None else range(1, dims - 1))
-    if over is None or sorted(d % dims for d in ([over] if isinstance(over, int) else over)) != wanted:
-        raise Unsupported(f"{node.op} that is not over all positions")
-    if node.kwargs.get("dtype") not in (None, torch.float32) or dims < 3:
-        raise Unsupported(f"{node.op} in another precision, or of a vector")
-    if last is not None and argument(node, 2, "keepdim", False):
-        raise Unsupported(f"{node.op} that keeps its dimensions")
-    read = low.native(x) if last is None else low.written(last)
-    low.define(node.outputs[0], low.writer.adaptive(read, (1, 1), maximum=maximum))
-
-
 def _layer_norm(low: Lowering, node: Node) -> None:
     """Over the channels of each pixel: of a map with its channels last, or of a vector."""
     x, sizes, weight, bias, eps = node.args[:5]
@@ -192,11 +178,35 @@ def _layer_norm(low: Lowering, node: Node) -> None:
         low.define(node.outputs[0], ChannelsLast(low.writer.layer_norm(low.written(last), scale, shift, eps)))
 
 
-def _concatenate(low: Lowering, node: Node) -> None:
-    parts, dim = node.args[0], argument(node, 1, "dim", 0)
-    if not all(isinstance(part, Value) for part in parts) or dim % len(low.shape(parts[0])) != 1:
-        raise Unsupported("a concatenation that is not of channels of features")
-    low.define(node.outputs[0], low.writer.concat([low.native(part) for part in parts]))
+def _instance_norm(low: Lowering, node: Node) -> None:
+    x, weight, bias, eps = node.args
+    low.define(
+        node.outputs[0], low.writer.instance_norm(low.native(x), *norm_weights(weight, bias, low.shape(x)[1]), eps)
+    )
+
+
+def _group_norm(low: Lowering, node: Node) -> None:
+    """Groups of channels as the rows of one channel each, and then a scale and a shift for every channel."""
+    x, weight, bias, _, channels, _, groups, eps = node.args[:8]
+    shape = low.shape(x)
+    ones = np.ones(groups, np.float32)
+    read = low.shaped(x, (groups, channels // groups, shape[2:].numel()))
+    made = low.writer.instance_norm(read, ones, np.zeros_like(ones), eps)
+    flat = low.arranged(Moved(made, numbered(shape[1:])), sample_shape(shape))
+    low.define(node.outputs[0], low.writer.affine(flat, *norm_weights(weight, bias, channels)))
+
+
+def _average_pool_upright(low: Lowering, node: Node) -> None:
+    """Over the first of three dimensions, as the local response norm of AlexNet has it."""
+    x, kernel = node.args[:2]
+    kernel, stride = list(kernel), list(argument(node, 2, "stride", None) or kernel)
+    options = [argument(node, 3, "padding", [0]), argument(node, 4, "ceil_mode", False)]
+    if kernel[1:] != [1, 1] or stride[1:] != [1, 1] or any(options[0]) or options[1] or len(node.args) > 6:
+        raise Unsupported("an average over three dimensions that is not along the first alone")
+    _, *size = sample_shape(low.shape(node.outputs[0]))  # type: ignore[arg-type]
+    inverse = np.full(size, 1 / kernel[0], np.float32)
+    window = Window(kernel=(kernel[0], 1), stride=(stride[0], 1))
+    low.define(node.outputs[0], low.writer.pool(low.native(x), window, (size[0], size[1]), inverse))
 
 
 def _same(low: Lowering, node: Node) -> None:
@@ -222,7 +232,7 @@ def _move(low: Lowering, node: Node) -> None:
 MOVES = (
     "view _unsafe_view reshape permute transpose slice select split split_with_sizes chunk squeeze unsqueeze flip "
     "index_select narrow pixel_unshuffle channel_shuffle native_channel_shuffle unflatten clone detach alias "
-    "contiguous lift_fresh expand"
+    "contiguous lift_fresh expand repeat roll unbind pixel_shuffle reflection_pad1d reflection_pad2d replication_pad2d"
 ).split()
 
 POSITIONWISE = (*MOVES, *ACTIVATION_OPERATORS, "native_layer_norm", "addmm", "mm", "bmm", "add", "sub", "mul", "div")
@@ -238,6 +248,7 @@ RULES: dict[str, Rule] = {
     "add": _add,
     "sub": _add,
     "rsub": _reversed_difference,
+    "neg": _negative,
     "upsample_nearest2d": nearest,
     "zeros_like": zeros,
     WRITTEN: write_over,
@@ -249,9 +260,20 @@ RULES: dict[str, Rule] = {
     "avg_pool2d": _average_pool,
     "_adaptive_avg_pool2d": functools.partial(_adaptive, maximum=False),
     "adaptive_max_pool2d": functools.partial(_adaptive, maximum=True),
-    "mean": functools.partial(_over_positions, maximum=False),
-    "amax": functools.partial(_over_positions, maximum=True),
-    "cat": _concatenate,
+    "mean": functools.partial(reduce, maximum=False, mean=True),
+    "sum": functools.partial(reduce, maximum=False),
+    "amax": functools.partial(reduce, maximum=True),
+    "max": functools.partial(reduce, maximum=True),
+    "_softmax": softmax,
+    "cat": concatenate,
+    "stack": stack,
+    TOTAL: total_of,
+    INSTANCE_NORM: _instance_norm,
+    "native_group_norm": _group_norm,
+    "upsample_bilinear2d": bilinear,
+    "max_unpool2d": unpool,
+    "avg_pool3d": _average_pool_upright,
+    **dict.fromkeys(("pow", "sqrt", "rsqrt", "reciprocal"), power),
     "constant_pad_nd": pad,
     "native_layer_norm": _layer_norm,
     "_to_copy": _same,

@@ -16,7 +16,7 @@ _PLAIN = {"relu": "relu", "silu": "silu", "hardswish": "hardswish", "hardsigmoid
 _PLAIN |= {"sigmoid": "sigmoid", "tanh": "tanh"}
 _CLIPS = {"hardtanh": (-1.0, 1.0), "relu6": (0.0, 6.0), "clamp": (-np.inf, np.inf), "clamp_min": (-np.inf, np.inf)}
 BATCH_NORMS = ("native_batch_norm", "_native_batch_norm_legit_no_training")
-ACTIVATION_OPERATORS = (*_PLAIN, *_CLIPS, "leaky_relu", "elu", "gelu", "_prelu_kernel")
+ACTIVATION_OPERATORS = (*_PLAIN, *_CLIPS, "leaky_relu", "abs", "elu", "gelu", "_prelu_kernel")
 """names of the aten operators that :func:`activation_of` knows"""
 
 
@@ -32,6 +32,8 @@ def activation_of(node: Node, channels: int) -> Activation:
         return Activation(_PLAIN[name])
     if name in _CLIPS:
         return _clip(node, *_CLIPS[name])
+    if name == "abs":
+        return Activation("leaky", -1.0)
     if name == "leaky_relu":
         return Activation("leaky", float(argument(node, 1, "negative_slope", 0.01)))
     if name == "gelu":
@@ -66,6 +68,12 @@ def batch_norm_of(node: Node) -> tuple[Floats, Floats]:
     scale = (var.double() + node.args[-1]).rsqrt() * (1.0 if weight is None else weight.double())
     shift = (0.0 if bias is None else bias.double()) - mean.double() * scale
     return floats(scale), floats(shift)
+
+
+def norm_weights(weight: Tensor | None, bias: Tensor | None, channels: int) -> tuple[Floats, Floats]:
+    """The scale and the shift of a norm after its statistics, which may have neither."""
+    scale = np.ones(channels, np.float32) if weight is None else floats(weight)
+    return scale, np.zeros(channels, np.float32) if bias is None else floats(bias)
 
 
 def constant_of(node: Node, shape: torch.Size, *, last: bool = False) -> tuple[Floats, Floats]:

@@ -13,10 +13,12 @@ from sanp.engine.lowering.elementwise import (
     activation_of,
     batch_norm_of,
     constant_of,
+    norm_weights,
 )
 from sanp.engine.lowering.gate_weights import gate_weights
 from sanp.engine.lowering.known import Padded, Pending, affine
 from sanp.engine.lowering.lowering import Lowering
+from sanp.engine.lowering.patterns import INSTANCE_NORM
 from sanp.engine.lowering.shapes import sample_shape
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
@@ -31,6 +33,9 @@ def lower_gated(low: Lowering, unit: Unit, module: GatedConv | FollowingConv) ->
     convolutions = [node for node in unit.nodes if node.op == "convolution"]
     if len(convolutions) != 1 or not _reads(low, unit, ConvolutionCall.of(convolutions[0]).input):
         raise Unsupported("a gated module that is not one convolution of its input")
+    norm = next((node for node in unit.nodes if node.op == INSTANCE_NORM), None)
+    if norm is not None:
+        return _lower_normalised(low, unit, module, convolutions[0], norm)
     conv = _followed(low, unit, convolutions[0])
     if isinstance(module, GatedConv):
         conv = replace(conv, gate=_gate(low, unit.inputs[0], module))
@@ -40,7 +45,22 @@ def lower_gated(low: Lowering, unit: Unit, module: GatedConv | FollowingConv) ->
         if conv.weight.shape[1] != 1 or not set(low.inputs) <= set(low.trace.inputs):
             raise Unsupported("a depthwise convolution that follows gates outside the native part")
         conv = replace(conv, follows=True)
-    low.define(unit.outputs[0], conv if conv.act is None else low.write(conv, conv.act))
+    return low.define(unit.outputs[0], conv if conv.act is None else low.write(conv, conv.act))
+
+
+def _lower_normalised(low: Lowering, unit: Unit, module: GatedConv | FollowingConv, node: Node, norm: Node) -> None:
+    """A convolution, an instance norm, and the gate's product: the norm's statistics need the convolution unscaled."""
+    after = unit.nodes[unit.nodes.index(norm) + 1 :]
+    last = next((each for each in after if norm.outputs[0] in each.inputs()), None)
+    plain = last is not None and last.op == "mul" and last.outputs[0] == unit.outputs[0]
+    if not isinstance(module, GatedConv) or norm.args[0] != node.outputs[0] or not plain:
+        raise Unsupported("a gated module that is not one convolution, an instance norm and a gate")
+    gate = _gate(low, unit.inputs[0], module)
+    low.gated.append(module)
+    low.note(unit.name)
+    made = low.write_plain(low.convolution(node))
+    weights = norm_weights(*norm.args[1:3], low.shape(unit.outputs[0])[1])
+    low.define(unit.outputs[0], low.writer.instance_norm(made, *weights, norm.args[3], gate))
 
 
 def _reads(low: Lowering, unit: Unit, value: Value) -> bool:

@@ -17,7 +17,7 @@ class Moved:
     base: int
     """the program's value"""
     index: Tensor
-    """numbers of elements of one sample of the base, in the traced value's shape without the batch"""
+    """numbers of elements of one sample of the base, in the traced value's shape without the batch; -1 stands for 0"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,16 @@ class Padded:
     """rows above and columns on the left"""
     after: Pair
     """rows below and columns on the right"""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a transposed convolution spreads its input over a larger map."""
+
+    stride: Pair
+    padding: Pair
+    size: Pair
+    """of the result"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,8 @@ class Pending:
     residual: int = -1
     act: Activation | None = None
     """an activation that comes before the gate's product; then nothing else can be taken in"""
+    spread: Spread | None = None
+    """of a transposed convolution; its weight is (C_out, C_in / groups, height, width) all the same"""
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,16 @@ class ChannelsLast:
     """the same map with its channels first"""
 
 
-Known = int | Moved | Padded | Pending | ChannelsLast
+@dataclass(frozen=True)
+class Places:
+    """Where the maxima of a pooling were found: numbers that a program does not make."""
+
+    x: int = -1
+    """the map that was pooled, -1 where it is of no use"""
+    window: Window | None = None
+
+
+Known = int | Moved | Padded | Pending | ChannelsLast | Places
 """what a traced value is in the program"""
 
 

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from sanp.engine.lowering.activation import IDENTITY, Activation
+from sanp.engine.lowering.arranging import arranged, numbered
+from sanp.engine.lowering.convolutions import spread_out, transposed, window_of
 from sanp.engine.lowering.gate_weights import floats
-from sanp.engine.lowering.known import ChannelsLast, Known, Moved, Padded, Pending, affine, last_index
-from sanp.engine.lowering.shapes import Floats, Pair, Shape, Window, pair, sample_shape
+from sanp.engine.lowering.known import ChannelsLast, Known, Moved, Padded, Pending, Places, affine, last_index
+from sanp.engine.lowering.shapes import Floats, Pair, Shape, Window, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.lowering.writer import Writer
 from sanp.spm.gated_conv import GatedConv
@@ -78,15 +80,31 @@ class Lowering:
             known = self.writer.input(*sample_shape(self.shape(value)))
             self.inputs.append(value)
         elif isinstance(known, ChannelsLast):
-            known = self._arranged(self.as_moved(value, known), sample_shape(self.shape(value)))
+            known = self.arranged(self.as_moved(value, known), sample_shape(self.shape(value)))
         elif isinstance(known, Moved):
-            known = self._arranged(known, sample_shape(self.shape(value)))
+            known = self.arranged(known, sample_shape(self.shape(value)))
         elif isinstance(known, Padded):
             known = self._padded(known)
         elif isinstance(known, Pending):
             known = self.write(known, IDENTITY)
+        elif isinstance(known, Places):
+            raise Unsupported("an output that the program does not make, as the places of a maximum")
+        shape = sample_shape(self.shape(value))
+        if self.writer.shapes[known] != shape:
+            known = arranged(self.writer, known, numbered(shape), shape)
         self._of[value] = known
         return known
+
+    def shaped(self, value: Value, shape: Shape) -> int:
+        """The value's elements in their traced order, as a program's value of this shape."""
+        return self.arranged(self.moved(value), shape)
+
+    def moved(self, value: Value) -> Moved:
+        """A value as elements of a program's value."""
+        known = self._of.get(value)
+        if isinstance(known, ChannelsLast):
+            return self.as_moved(value, known)
+        return known if isinstance(known, Moved) else Moved(self.native(value), numbered(self.shape(value)[1:]))
 
     def _padded(self, padded: Padded) -> int:
         """A value with its zeros written out: the sum under windows of one pixel."""
@@ -168,7 +186,7 @@ class Lowering:
         if a != b and sample_shape(self.shape(a)) == sample_shape(self.shape(b)):
             for host, other in ((b, a), (a, b)):
                 waiting = self.pending(host)
-                if waiting is not None and waiting.residual < 0:
+                if waiting is not None and waiting.residual < 0 and waiting.spread is None:
                     return replace(waiting, residual=self.native(other))
         return self.writer.add(self.native(a), self.native(b))
 
@@ -197,7 +215,13 @@ class Lowering:
         self.note(conv.name)
         return made
 
+    def write_plain(self, conv: Pending) -> int:
+        """Writes a convolution that waits for nothing."""
+        return self.write(conv, IDENTITY)
+
     def _written(self, conv: Pending, act: Activation) -> int:
+        if conv.spread is not None:
+            return spread_out(self.writer, conv, conv.spread, act)
         _, height, width = self.writer.shapes[conv.x]
         whole = conv.window.padding == conv.window.after == (0, 0)
         pointwise = conv.weight.shape[2:] == (1, 1) and conv.groups == 1 and whole
@@ -208,45 +232,27 @@ class Lowering:
             gate=conv.gate, follows=conv.follows, scale_after=conv.act is not None,
         )  # fmt: skip
 
-    def _arranged(self, moved: Moved, shape: Shape) -> int:
-        """A moved value as a choice of channels, a flattening, or both."""
-        channels, height, width = self.writer.shapes[moved.base]
-        index, pixels = moved.index.reshape(shape[0], -1), height * width
-        base = moved.base
-        if (height, width) == shape[1:]:
-            source = index[:, 0] // pixels
-            if not torch.equal(index, source[:, None] * pixels + torch.arange(pixels)):
-                raise Unsupported("pixels in another order")
-        elif shape[1:] == (1, 1):
-            base, source, channels = self.writer.flatten(base), index[:, 0], channels * pixels
-        else:
-            raise Unsupported("a map reshaped to another size")
-        if torch.equal(source, torch.arange(channels)):
-            return base
-        return self.writer.channels(base, source.tolist())
+    def arranged(self, moved: Moved, shape: Shape) -> int:
+        """A moved value as a program's value of this shape."""
+        return arranged(self.writer, moved.base, moved.index, shape)
 
     def convolution(self, node: Node) -> Pending:
         """A traced convolution with constant weights; one over a sequence is one over a map of one row."""
         call = ConvolutionCall.of(node)
         weight, bias = call.weight, call.bias
-        if not isinstance(weight, Tensor) or isinstance(bias, Value) or call.transposed:
-            raise Unsupported("a transposed convolution, or one whose weights depend on the input")
-        if weight.dim() not in (3, 4) or weight.dtype != torch.float32:
-            raise Unsupported(f"a convolution over {weight.dim() - 2} dimensions in {weight.dtype}")
-        pairs = [pair(given) for given in (call.stride, call.padding, call.dilation)]
-        kernel = floats(weight) if weight.dim() == 4 else floats(weight)[:, :, None]
-        if weight.dim() == 3:
-            pairs = [(1, pairs[0][1]), (0, pairs[1][1]), (1, pairs[2][1])]
-        if kernel.shape[2] * kernel.shape[3] > 1024:
-            raise Unsupported("a kernel of more than 1024 taps")
-        window = Window(kernel=kernel.shape[2:], stride=pairs[0], padding=pairs[1], dilation=pairs[2])
+        if not isinstance(weight, Tensor) or isinstance(bias, Value):
+            raise Unsupported("a convolution whose weights depend on the input")
+        path = self.trace.calls[node.call].path.removesuffix(".conv")
+        if call.transposed:
+            return transposed(path, self.native(call.input), call, self.shape(node.outputs[0]))  # type: ignore[arg-type]
+        kernel, window = window_of(call, weight)
         x = self._of.get(call.input)
         if isinstance(x, Padded):
-            window = replace(window, padding=_sum(x.before, pairs[1]), padding_after=_sum(x.after, pairs[1]))
+            before, after = _sum(x.before, window.padding), _sum(x.after, window.padding)
+            window = replace(window, padding=before, padding_after=after)
         shift = np.zeros(len(kernel), np.float32) if bias is None else floats(bias)
-        path = self.trace.calls[node.call].path
         read = x.base if isinstance(x, Padded) else self.native(call.input)
-        return Pending(path.removesuffix(".conv"), read, kernel, shift, window, call.groups)
+        return Pending(path, read, kernel, shift, window, call.groups)
 
 
 Rule = Callable[[Lowering, Node], None]

@@ -13,6 +13,7 @@ import numpy as np
 from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.byte_operators import ByteOperator
 from sanp.engine.lowering.gate_weights import GateWeights
+from sanp.engine.lowering.other_operators import OtherOperator
 from sanp.engine.lowering.shapes import Floats, Window
 from sanp.engine.names import ACTIVATIONS, OperatorKind
 
@@ -184,7 +185,7 @@ class LayerNorm:
 
 Operator = (
     Input | Output | Conv | Gate | Linear | Pool | Adaptive | Activate | Add | Multiply | Affine | Concat | Channels
-    | Flatten | LayerNorm | ByteOperator
+    | Flatten | LayerNorm | OtherOperator | ByteOperator
 )  # fmt: skip
 
 Place = Callable[[Floats], int]

@@ -26,7 +26,9 @@ from sanp.engine.lowering.operators import (
     Pool,
     encoded,
 )
+from sanp.engine.lowering.other_operators import Gather, InstanceNorm, Interpolate, Power, Softmax, Unpool
 from sanp.engine.lowering.shapes import (
+    Between,
     Floats,
     Pair,
     Shape,
@@ -172,6 +174,42 @@ class ProgramWriter:
     def flatten(self, x: int) -> int:
         """Every element as a channel of its own."""
         return self._add(flattened(self.shapes[x]), lambda out: Flatten(x=x, out=out))
+
+    def gather(self, x: int, rows: Sequence[int], columns: Sequence[int], shape: Shape) -> int:
+        """Elements in another order, as :class:`Writer` explains it."""
+        return self._add(
+            shape, lambda out: Gather(x=x, out=out, count=len(rows), row=tuple(rows), column=tuple(columns))
+        )
+
+    def instance_norm(self, x: int, scale: Floats, shift: Floats, eps: float, gate: int = -1) -> int:
+        """The pixels of each channel with a mean of 0 and a deviation of 1, then scaled, shifted and gated."""
+        small = np.array([eps], np.float32)
+        return self._add(
+            self.shapes[x], lambda out: InstanceNorm(x=x, out=out, gate=gate, scale=scale, shift=shift, eps=small)
+        )
+
+    def softmax(self, x: int) -> int:
+        """Over the rows of each channel."""
+        return self._add(self.shapes[x], lambda out: Softmax(x=x, out=out))
+
+    def resize(self, x: int, rows: Between, columns: Between) -> int:
+        """Every row and column between two of x."""
+        return self._add(
+            (self.shapes[x][0], len(rows.first), len(columns.first)),
+            lambda out: Interpolate(
+                x=x, out=out, y0=rows.first, y1=rows.second, x0=columns.first, x1=columns.second,
+                weight_y=rows.weight, weight_x=columns.weight,
+            ),
+        )  # fmt: skip
+
+    def unpool(self, a: int, b: int, window: Window) -> int:
+        """Each number of a at the place of the largest of b under its window."""
+        return self._add(self.shapes[b], lambda out: Unpool(a=a, b=b, out=out, window=window))
+
+    def power(self, x: int, exponent: float) -> int:
+        """Every element to a power."""
+        given = np.array([exponent], np.float32)
+        return self._add(self.shapes[x], lambda out: Power(x=x, out=out, exponent=given))
 
     def _add(self, shape: Shape, operator: Callable[[int], Operator]) -> int:
         self.shapes.append(shape)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sanp.engine.lowering.aten_rules import POSITIONWISE, RULES
 from sanp.engine.lowering.gated import lower_gated
 from sanp.engine.lowering.lowering import Lowering
+from sanp.engine.lowering.patterns import with_patterns
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.spelled_out import with_activations
 from sanp.engine.lowering.units import Unit, units_of
@@ -14,6 +15,9 @@ from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.lowering.writer import Writer
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.tracing.graph import Node, Trace, Value
+
+_WITH_NEIGHBOURS = (*POSITIONWISE, "mean", "max_unpool2d")
+"""operators of which those before decide whether they can be written"""
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,12 @@ class Segment:
         return [node for unit in self.units for node in unit.nodes]
 
 
-class Obstacle(Unsupported):
-    """A unit that cannot run natively among its neighbours."""
+class Obstacles(Unsupported):
+    """Units that cannot run natively among their neighbours: the index of each, and why."""
 
-    def __init__(self, unit: Unit, reason: str) -> None:
-        super().__init__(reason)
-        self.unit = unit
+    def __init__(self, found: dict[int, str]) -> None:
+        super().__init__("; ".join(dict.fromkeys(found.values())))
+        self.found = found
 
 
 def cut_segments(
@@ -48,7 +52,7 @@ def cut_segments(
 
     ``new_writer`` makes the writer of each program. Raises :class:`Unsupported` if the network cannot be cut.
     """
-    units = with_activations(trace, units_of(trace))
+    units = with_patterns(trace, with_activations(trace, units_of(trace)))
     if not units:
         raise Unsupported("a network that runs no operator")
     reasons = {unit.index: reason for unit in units if (reason := _obstacle(trace, unit, new_writer())) is not None}
@@ -70,8 +74,8 @@ def cut_segments(
             raise Unsupported("; ".join(dict.fromkeys([*reasons.values(), str(uncut)]))) from uncut
         try:
             return [(segment, lowering_of(segment)) for segment in segments]
-        except Obstacle as found:
-            reasons[found.unit.index] = str(found)
+        except Obstacles as obstacles:
+            reasons |= obstacles.found
 
 
 def _segments(trace: Trace, units: Sequence[Unit], reasons: Mapping[int, str]) -> list[Segment]:
@@ -95,20 +99,28 @@ def _segments(trace: Trace, units: Sequence[Unit], reasons: Mapping[int, str]) -
 
 
 def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
-    """Writes a segment's program; raises :class:`Obstacle` with the first unit that cannot be written."""
+    """Writes a segment's program; raises :class:`Obstacles` with the units that cannot be written.
+
+    What an obstacle makes is an input for the units after it, as it will be when the obstacle runs in torch: one pass
+    finds them all, but for those that only another cut shows.
+    """
     readers = Counter(value for unit in segment.units for value in unit.inputs)
     lowering = Lowering(trace, writer, RULES, set(segment.outputs), readers)
+    found: dict[int, str] = {}
     for unit in segment.units:
         try:
             _write(lowering, unit)
         except Unsupported as reason:
-            raise Obstacle(unit, str(reason)) from reason
+            found[unit.index] = str(reason)
     for value in segment.outputs:
+        maker = next(unit for unit in segment.units if value in unit.outputs)
         try:
-            lowering.give(value)
+            if maker.index not in found:
+                lowering.give(value)
         except Unsupported as reason:
-            maker = next(unit for unit in segment.units if value in unit.outputs)
-            raise Obstacle(maker, str(reason)) from reason
+            found[maker.index] = str(reason)
+    if found:
+        raise Obstacles(found)
     return lowering
 
 
@@ -134,7 +146,7 @@ def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
         return None
     if others:
         return "rows that are not those of the batch"
-    if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.base_op in (*POSITIONWISE, "mean")):
+    if isinstance(unit.module, FollowingConv) or (unit.module is None and unit.node.base_op in _WITH_NEIGHBOURS):
         return None
     try:
         _write(Lowering(trace, writer, RULES, set(unit.outputs), {}), unit)

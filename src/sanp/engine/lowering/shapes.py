@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -42,6 +43,16 @@ class Window:
         return height, width
 
 
+@dataclass(frozen=True, kw_only=True)
+class Between:
+    """Rows or columns that lie between two others each."""
+
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    weight: Floats
+    """of the second; that of the first is one minus it"""
+
+
 def pair(given: int | Sequence[int]) -> Pair:
     """(height, width) of a setting that torch takes as one number for both, as a list of one, or as a list of two."""
     numbers = [given] if isinstance(given, int) else list(given)
@@ -49,11 +60,21 @@ def pair(given: int | Sequence[int]) -> Pair:
 
 
 def sample_shape(shape: torch.Size) -> Shape:
-    """(C, H, W) of one sample of a traced value: a sequence is a map of one row, a vector a map of one pixel."""
-    if not 2 <= len(shape) <= 4:
+    """(C, H, W) of one sample of a traced value: a sequence is a map of one row, a vector a map of one pixel.
+
+    Of a value of more dimensions the last ones become the columns of a map.
+    """
+    if len(shape) < 2:
         raise Unsupported(f"a value of {len(shape)} dimensions")
+    if len(shape) > 4:
+        return shape[1], shape[2], prod(shape[3:])
     channels, height, width = (*shape[1:], 1, 1)[:3] if len(shape) != 3 else (shape[1], 1, shape[2])
     return channels, height, width
+
+
+def plane_shape(shape: torch.Size) -> Shape:
+    """(C, H, W) of one sample of a traced value whose last two dimensions are maps, as many as there are."""
+    return sample_shape(shape) if len(shape) < 5 else (prod(shape[1:-2]), shape[-2], shape[-1])
 
 
 def convolved(x: Shape, weight: Floats, bias: Floats, window: Window, groups: int) -> Shape:

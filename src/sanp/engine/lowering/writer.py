@@ -5,7 +5,7 @@ from typing import Protocol
 
 from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.gate_weights import GateWeights
-from sanp.engine.lowering.shapes import Floats, Pair, Shape, Window
+from sanp.engine.lowering.shapes import Between, Floats, Pair, Shape, Window
 
 
 class Writer(Protocol):
@@ -106,4 +106,32 @@ class Writer(Protocol):
 
     def flatten(self, x: int) -> int:
         """Every element of x as a channel of its own."""
+        ...
+
+    def gather(self, x: int, rows: Sequence[int], columns: Sequence[int], shape: Shape) -> int:
+        """A value of this shape: element p of channel c is element rows[c] + columns[p] of x, 0 if columns[p] is -1.
+
+        The parts of a sum must not carry: neither its channel nor its pixel is more than the sum of theirs. With a row
+        for every element and the only column 0, rows may be -1 too.
+        """
+        ...
+
+    def instance_norm(self, x: int, scale: Floats, shift: Floats, eps: float, gate: int = -1) -> int:
+        """gate · (scale · (x - mean) / sqrt(var + eps) + shift), with mean and variance over each channel's pixels."""
+        ...
+
+    def softmax(self, x: int) -> int:
+        """Over the rows of each channel, column by column."""
+        ...
+
+    def resize(self, x: int, rows: Between, columns: Between) -> int:
+        """Every row and column between two of x."""
+        ...
+
+    def unpool(self, a: int, b: int, window: Window) -> int:
+        """Each number of a at the place of the largest of b under its window, zeros elsewhere."""
+        ...
+
+    def power(self, x: int, exponent: float) -> int:
+        """Every element to a power."""
         ...

@@ -70,6 +70,12 @@ struct Run {
   void operator()(const DequantiseOp&) const;
   void operator()(const ByteMeanOp&) const;
   void operator()(const BytePoolOp&) const;
+  void operator()(const GatherOp&) const;
+  void operator()(const InstanceNormOp&) const;
+  void operator()(const SoftmaxOp&) const;
+  void operator()(const ResizeOp&) const;
+  void operator()(const UnpoolOp&) const;
+  void operator()(const PowerOp&) const;
 
   Outputs outputs(const ConvOp&) const;
   void cap_open(const GateOp&, Decision&) const;

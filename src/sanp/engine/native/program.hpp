@@ -64,10 +64,23 @@ struct ConcatOp {};
 struct ChannelsOp { std::vector<int> source; };  // output channel c is input channel source[c]
 struct FlattenOp {};
 struct LayerNormOp { const float* scale; const float* shift; float eps; };  // over the channels of each pixel
+// Element p of output channel c is at row + column of the input, a place being a channel and a pixel of it. Rows are
+// output channels, or all elements where there is one column. A place below zero stands for the number 0.
+struct GatherOp {
+  struct Place { int channel, pixel; };
+  std::vector<Place> rows, columns;
+  std::vector<int> reach;  // every channel that occurs among the columns
+};
+struct InstanceNormOp { const float* scale; const float* shift; float eps; int gate; };  // over the pixels of a channel
+struct SoftmaxOp {};                                                                     // over the rows of a channel
+// Each output row and column lies between two of the input's, `weight` of the way to the second.
+struct ResizeOp { std::vector<int> y0, y1, x0, x1; const float* weight_y; const float* weight_x; };
+struct UnpoolOp { Window window; };  // under which the places were found
+struct PowerOp { float exponent; };
 
 using Kind = std::variant<InputOp, OutputOp, ConvOp, GateOp, LinearOp, PoolOp, AdaptiveOp, ActivationOp, AddOp,
                           MultiplyOp, AffineOp, ConcatOp, ChannelsOp, FlattenOp, LayerNormOp, QuantiseOp, DequantiseOp,
-                          ByteConvOp, ByteMeanOp, BytePoolOp>;
+                          ByteConvOp, ByteMeanOp, BytePoolOp, GatherOp, InstanceNormOp, SoftmaxOp, ResizeOp, UnpoolOp, PowerOp>;
 
 struct Op {
   std::vector<int> in;

@@ -1,5 +1,6 @@
 // Reads a program from numbers and weights. Every number is checked here, so that the kernels need not check any.
 #include "int8/read.hpp"
+#include "read_others.hpp"
 #include "reader.hpp"
 
 namespace sanp {
@@ -252,6 +253,12 @@ struct Builder {
       case Operator::byte_conv: return read_byte_conv(*this);
       case Operator::byte_mean: return read_byte_mean(*this);
       case Operator::byte_pool: return read_byte_pool(*this);
+      case Operator::gather: return read_gather(*this);
+      case Operator::instance_norm: return read_instance_norm(*this);
+      case Operator::softmax: return read_softmax(*this);
+      case Operator::resize: return read_resize(*this);
+      case Operator::unpool: return read_unpool(*this);
+      case Operator::power: return read_power(*this);
       default: fail("it has an operator that does not exist");
     }
   }

@@ -14,6 +14,7 @@ from onnx import NodeProto, TensorProto
 from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.shapes import (
+    Between,
     Floats,
     Pair,
     Shape,
@@ -30,6 +31,7 @@ from sanp.engine.onnx.decision import Decision, decide
 from sanp.engine.onnx.graph import OnnxGraph
 from sanp.engine.onnx.kernels import Kernels
 from sanp.engine.onnx.live import Live, LiveValues, Mask
+from sanp.engine.onnx.others import as_matrix, gathered, normalised
 from sanp.engine.quantise.ranges import Steps
 
 
@@ -258,3 +260,43 @@ class OnnxWriter:
         return self._values.keep(
             self.shapes[x], Live(self._kernels.rounded(source.tensor, steps), source.index, source.mask)
         )
+
+    def gather(self, x: int, rows: Sequence[int], columns: Sequence[int], shape: Shape) -> int:
+        """Elements in another order."""
+        return self._values.keep(shape, gathered(self._values, x, rows, columns, shape))
+
+    def instance_norm(self, x: int, scale: Floats, shift: Floats, eps: float, gate: int = -1) -> int:
+        """Mean and variance over the pixels of each channel; then a gate's choice of channels."""
+        y = normalised(self._graph, self._values.dense(x), scale, shift, eps)
+        decision = self._gates[gate] if gate >= 0 else None
+        if decision is None:
+            return self._values.keep(self.shapes[x], Live(y))
+        y = self._graph.node("Gather", y, decision.index, axis=1)
+        y = self._graph.node("Mul", y, decision.scale) if decision.scale else y
+        return self._values.keep(self.shapes[x], Live(y, decision.index))
+
+    def softmax(self, x: int) -> int:
+        """Over the rows of each channel."""
+        return self._values.keep(self.shapes[x], Live(self._graph.node("Softmax", self._values.dense(x), axis=2)))
+
+    def resize(self, x: int, rows: Between, columns: Between) -> int:
+        """Products with matrices that have the weights of rows and columns."""
+        channels, height, width = self.shapes[x]
+        source, size = self._values[x], (len(rows.first), len(columns.first))
+        y = self._graph.node("MatMul", self._graph.floats(as_matrix(rows, height)), source.tensor)
+        y = self._graph.node("MatMul", y, self._graph.floats(as_matrix(columns, width).T))
+        return self._values.keep((channels, *size), Live(y, source.index, source.mask))
+
+    def unpool(self, a: int, b: int, window: Window) -> int:
+        """Not written: the indices of a pooling count otherwise in ONNX."""
+        raise Unsupported("numbers put back to the places of a maximum")
+
+    def power(self, x: int, exponent: float) -> int:
+        """Every element to a power."""
+        y = self._graph.node("Pow", self._values.dense(x), self._graph.floats(np.float32(exponent)))
+        return self._values.keep(self.shapes[x], Live(y))
+
+    def _convolve(self, x: str, w: str, b: str, window: Window, groups: int) -> str:
+        pads = [*window.padding, *window.after]
+        options = {"strides": window.stride, "dilations": window.dilation, "pads": pads, "group": groups}
+        return self._graph.node("Conv", x, w, b, kernel_shape=window.kernel, **options)
