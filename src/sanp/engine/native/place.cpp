@@ -158,10 +158,12 @@ const float* place_linear_weights(Program& p, int out, int in, const float* weig
   const long blocks = (out + kLinearBlock - 1) / kLinearBlock;
   p.weights.emplace_back(blocks * in * kLinearBlock + 16);
   float* to = p.weights.back().data();
+  constexpr long line = 16;  // floats: the lines of a block's rows are read whole
   for (long b = 0; b < blocks; b++)
-    for (long i = 0; i < in; i++)
+    for (long first = 0; first < in; first += line)
       for (long o = b * kLinearBlock; o < std::min<long>(out, (b + 1) * kLinearBlock); o++)
-        to[(b * in + i) * kLinearBlock + o % kLinearBlock] = weight[o * in + i];
+        for (long i = first; i < std::min<long>(in, first + line); i++)
+          to[(b * in + i) * kLinearBlock + o % kLinearBlock] = weight[o * in + i];
   return to;
 }
 

@@ -22,6 +22,7 @@ from sanp.engine.lowering.operators import (
     Output,
     Pool,
 )
+from sanp.engine.lowering.other_operators import Gather, InstanceNorm, Power, Softmax
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.onnx.writer import OnnxWriter
@@ -103,4 +104,12 @@ class _Replay:
                 return writer.flatten(of[x])
             case LayerNorm(x=x, scale=scale, shift=shift, eps=eps):
                 return writer.layer_norm(of[x], scale, shift, float(eps[0]))
+            case Gather(x=x, out=out, row=row, column=column):
+                return writer.gather(of[x], row, column, self.written.shapes[out])
+            case InstanceNorm(x=x, scale=scale, shift=shift, eps=eps, gate=gate):
+                return writer.instance_norm(of[x], scale, shift, float(eps[0]), gate)
+            case Softmax(x=x):
+                return writer.softmax(of[x])
+            case Power(x=x, exponent=exponent):
+                return writer.power(of[x], float(exponent[0]))
         raise Unsupported(f"the operator {type(operator).__name__}")
