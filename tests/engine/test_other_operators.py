@@ -104,6 +104,32 @@ def test_it_runs_natively_from_end_to_end_as_in_torch(name: str) -> None:
     assert_same(fast, gated, x)
 
 
+def test_a_gate_comes_after_the_instance_norm_of_its_convolution() -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 12, 3, padding=1), nn.InstanceNorm2d(12, affine=True), nn.ReLU(), nn.Conv2d(12, 5, 3)]
+    net, x = nn.Sequential(*layers).eval(), torch.randn(3, 3, 9, 8)
+    with torch.no_grad():
+        layers[1].weight.uniform_(0.5, 2)
+        layers[1].bias.uniform_(-1, 1)
+    gated = gated_network(net, x[:1], spread=0.3)
+    fast = sanp.compile(gated, x[:1])
+    assert fast.plan.native_share == 1 and fast.plan.reasons() == ""
+    assert_same(fast, gated, x)
+
+
+def test_zeros_beside_single_numbers_are_zeros() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 3, 8, 10)
+
+    def pooled(x: Tensor) -> Tensor:
+        return x + F.pad(x.mean((2, 3))[:, 2:], (1, 1))[:, :, None, None]
+
+    gated = gated_network(trained_like(Around(pooled), (3, 8, 10)), x[:1], spread=0.3)
+    fast = sanp.compile(gated, x[:1])
+    assert fast.plan.reasons() == ""
+    assert_same(fast, gated, x)
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_share_it(threads: int) -> None:
     torch.manual_seed(0)

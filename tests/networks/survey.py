@@ -1,7 +1,8 @@
 """Which families the engine can write whole, and why not the others: traces and lowers, and runs nothing natively.
 
-Run from the repository: ``python -m tests.networks.survey``, with names of families to see only those. A family takes
-seconds, for nothing is compared: that is the battery's (``python -m tests.networks.sweep --compiled``).
+Run from the repository: ``python -m tests.networks.survey``, with names of families for only those. A family takes
+seconds, for nothing is compared: that is the battery's (``python -m tests.networks.sweep --compiled``). What is done is
+a line in results/survey.jsonl.
 """
 
 import gc
@@ -9,6 +10,9 @@ import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,11 +20,15 @@ from sanp.engine.agreement import varied_batch
 from sanp.engine.lowering.node_flops import node_flops
 from sanp.engine.lowering.segments import cut_segments
 from sanp.engine.lowering.unsupported import Unsupported
+from sanp.experiments.documents import fill
+from sanp.experiments.results import append, commit, read
 from sanp.gating.gating import gate
 from sanp.tracing.tracer import trace_forward
 from tests.networks.families import maker
-from tests.networks.sweep import EVERY
+from tests.networks.sweep import EVERY, PAGE
 from tests.networks.transformers_networks import TRANSFORMERS, transformers_network
+
+LINES = Path("results/survey.jsonl")
 
 
 def survey(family: str) -> tuple[float, Counter[str]]:
@@ -49,23 +57,31 @@ def survey(family: str) -> tuple[float, Counter[str]]:
 
 
 def main(wanted: list[str]) -> None:
-    """A line for each family, and the reasons that most of them have."""
+    """A line for each family in results/survey.jsonl, then the paragraph of docs/networks.md."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    common: Counter[str] = Counter()
-    whole = 0
-    for family in wanted or EVERY:
+    done = {line["family"] for line in read(LINES)}
+    for family in wanted or [family for family in EVERY if family not in done]:
         start = time.perf_counter()
         share, reasons = survey(family)
         said = "; ".join(f"{count} {why}" for why, count in reasons.most_common())
         sys.stdout.write(f"{family}: {share:.1%}, {time.perf_counter() - start:.0f} s {said}\n")
         sys.stdout.flush()
-        whole += not reasons
-        common.update(reasons.keys())
+        append(LINES, {"family": family, "native_share": share, "in_torch": dict(reasons), "commit": commit()})
         gc.collect()
-    sys.stdout.write(f"{whole} of {len(wanted or EVERY)} whole\n")
-    for why, count in common.most_common():
-        sys.stdout.write(f"{count} families: {why}\n")
+    fill(PAGE, "survey", paragraph({line["family"]: line for line in read(LINES)}))
+
+
+def paragraph(lines: Mapping[str, Mapping[str, Any]]) -> str:
+    """How many families can be written whole, and the reasons of the others."""
+    rest = {family: line["in_torch"] for family, line in lines.items() if line["in_torch"]}
+    head = f"{len(lines) - len(rest)} of {len(lines)} families can be written from end to end. The others:"
+    return "\n".join([head, "", *(f"- {family}: {_reasons(why)}" for family, why in sorted(rest.items()))])
+
+
+def _reasons(found: Mapping[str, int]) -> str:
+    own = [why for why in found if not why.endswith("a stretch without a convolution")]
+    return "; ".join(own or found).replace("|", "/")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ void Run::operator()(const GatherOp& o) const {
     return from ? from[row.pixel + column.pixel] : 0.f;
   };
   const auto live = [&](int c) {
+    if (by_channel && o.rows[c].channel < 0) return false;
     if (by_channel)
       return std::any_of(o.reach.begin(), o.reach.end(), [&](int k) { return plane[o.rows[c].channel + k]; });
     return std::any_of(o.rows.begin() + (long)c * pixels, o.rows.begin() + (c + 1L) * pixels,
