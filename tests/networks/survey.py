@@ -21,7 +21,7 @@ from sanp.engine.lowering.node_flops import node_flops
 from sanp.engine.lowering.segments import cut_segments
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.experiments.documents import fill
-from sanp.experiments.results import append, commit, read
+from sanp.experiments.results import append, commit, read_results
 from sanp.gating.gating import gate
 from sanp.tracing.tracer import trace_forward
 from tests.networks.families import maker
@@ -60,7 +60,7 @@ def main(wanted: list[str]) -> None:
     """A line for each family in results/survey.jsonl, then the paragraph of docs/networks.md."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    done = {line["family"] for line in read(LINES)}
+    done = {line["family"] for line in read_results(LINES)}
     for family in wanted or [family for family in EVERY if family not in done]:
         start = time.perf_counter()
         share, reasons = survey(family)
@@ -69,7 +69,7 @@ def main(wanted: list[str]) -> None:
         sys.stdout.flush()
         append(LINES, {"family": family, "native_share": share, "in_torch": dict(reasons), "commit": commit()})
         gc.collect()
-    fill(PAGE, "survey", paragraph({line["family"]: line for line in read(LINES)}))
+    fill(PAGE, "survey", paragraph({line["family"]: line for line in read_results(LINES)}))
 
 
 def paragraph(lines: Mapping[str, Mapping[str, Any]]) -> str:
