@@ -17,7 +17,7 @@ def common_shape(low: Lowering, a: Value, b: Value) -> torch.Size:
     """The shape of a sum or product of two values, whose samples lie in the first dimension of both."""
     if len(low.shape(a)) != len(low.shape(b)):
         raise Unsupported("arithmetic of values with different numbers of dimensions")
-    return torch.broadcast_shapes(low.shape(a), low.shape(b))
+    return torch.Size(torch.broadcast_shapes(low.shape(a), low.shape(b)))
 
 
 def spread_to(low: Lowering, value: Value, shape: torch.Size) -> int:

@@ -1,5 +1,7 @@
 """Convolutions that are not over maps as they are: over sequences, over one of three dimensions, transposed ones."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -42,9 +44,9 @@ def window_of(call: ConvolutionCall, weight: Tensor) -> tuple[Floats, Window]:
     return kernel, window
 
 
-def _upright(weight: Tensor, *settings: int | list[int]) -> Window:
+def _upright(weight: Tensor, *settings: Sequence[int]) -> Window:
     """The window of a convolution along the first of three dimensions."""
-    stride, padding, dilation = ([given] * 3 if isinstance(given, int) else list(given) for given in settings)
+    stride, padding, dilation = (list(given) * (3 // len(given)) for given in settings)
     if weight.shape[3:] != (1, 1) or stride[1:] != [1, 1] or padding[1:] != [0, 0]:
         raise Unsupported("a convolution over three dimensions whose windows are not along the first alone")
     return Window(

@@ -59,7 +59,7 @@ def _lower_normalised(low: Lowering, unit: Unit, module: GatedConv | FollowingCo
     low.gated.append(module)
     low.note(unit.name)
     made = low.write_plain(low.convolution(node))
-    weights = norm_weights(*norm.args[1:3], low.shape(unit.outputs[0])[1])
+    weights = norm_weights(norm.args[1], norm.args[2], low.shape(unit.outputs[0])[1])
     low.define(unit.outputs[0], low.writer.instance_norm(made, *weights, norm.args[3], gate))
 
 

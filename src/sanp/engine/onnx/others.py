@@ -19,12 +19,12 @@ def gathered(values: LiveValues, x: int, rows: Sequence[int], columns: Sequence[
     flat = graph.reshape(values.dense(x), [1, -1])
     if bool((places == last).any()):
         flat = graph.node("Concat", flat, graph.floats(np.zeros((1, 1))), axis=1)
-    y = graph.reshape(graph.node("Gather", flat, graph.ints(places.reshape(-1)), axis=1), [1, *shape])
+    y = graph.reshape(graph.node("Gather", flat, graph.ints(places.reshape(-1).tolist()), axis=1), [1, *shape])
     before, there = values.mask(x), column[column >= 0]
     if before is None or len(rows) != shape[0] or len(set((there // pixels).tolist())) != 1:
         return Live(y)
     source = row[:, 0] // pixels + int(there[0]) // pixels
-    return Live(y, mask=cache(lambda: graph.node("Gather", before(), graph.ints(source), axis=1)))
+    return Live(y, mask=cache(lambda: graph.node("Gather", before(), graph.ints(source.tolist()), axis=1)))
 
 
 def normalised(graph: OnnxGraph, x: str, scale: Floats, shift: Floats, eps: float) -> str:
@@ -40,6 +40,6 @@ def as_matrix(between: Between, size: int) -> Floats:
     """(results, size): the weights of the two rows that each result lies between."""
     matrix = np.zeros((len(between.first), size), np.float32)
     places = np.arange(len(between.first))
-    np.add.at(matrix, (places, between.first), 1 - between.weight)
-    np.add.at(matrix, (places, between.second), between.weight)
+    matrix[places, list(between.first)] += 1 - between.weight
+    matrix[places, list(between.second)] += between.weight
     return matrix

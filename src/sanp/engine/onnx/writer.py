@@ -271,9 +271,10 @@ class OnnxWriter:
         decision = self._gates[gate] if gate >= 0 else None
         if decision is None:
             return self._values.keep(self.shapes[x], Live(y))
-        y = self._graph.node("Gather", y, decision.index, axis=1)
+        y = self._graph.node("Gather", y, decision.index, axis=1) if decision.index else y
         y = self._graph.node("Mul", y, decision.scale) if decision.scale else y
-        return self._values.keep(self.shapes[x], Live(y, decision.index))
+        mask = self._values.met(None, decision.mask) if decision.mask else None
+        return self._values.keep(self.shapes[x], Live(y, decision.index, mask))
 
     def softmax(self, x: int) -> int:
         """Over the rows of each channel."""
