@@ -80,7 +80,7 @@ def paragraph(lines: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _reasons(found: Mapping[str, int]) -> str:
-    own = [why for why in found if not why.endswith("a stretch without a convolution")]
+    own = [why for why in found if not why.endswith("without a convolution")]
     return "; ".join(own or found).replace("|", "/")
 
 
