@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 import sanp
 from sanp.experiments.run import resumed, train
-from sanp.experiments.state import clear_state
+from sanp.experiments.state import _like, clear_state
 from sanp.training.controller import BudgetController, ControllerConfig
 from sanp.training.range_training import RangeTraining
 from tests.tools import tiny_run
@@ -61,3 +61,9 @@ def test_a_state_of_a_range_of_budgets_that_no_training_has_is_refused(change: d
     state = {**training.state(), **change}
     with pytest.raises(ValueError, match="a range of budgets has"):
         training.restore(state)
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 10**400, float("nan"), True, "1"])
+def test_a_number_in_a_state_that_single_precision_cannot_hold_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="threshold_0 is"):
+        _like({"threshold_0": 0.5}, {"threshold_0": value})

@@ -18,10 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sanp.core.checks import is_finite
+from sanp.core.checks import is_finite, is_kind
 from sanp.core.errors import SanpError, shown
 from sanp.core.files import read_tensor_file, write_atomically
-from sanp.core.limits import LARGEST_COUNT
+from sanp.core.limits import LARGEST_COUNT, LARGEST_NUMBER
 from sanp.training.stage import Stage
 
 STATE_KEY = "sanp-state"
@@ -198,7 +198,7 @@ def _like(own: dict[str, Any], saved: Any) -> dict[str, Any]:
     if not isinstance(saved, dict) or saved.keys() != own.keys():
         raise ValueError(f"wanted {', '.join(own)}")
     for name, value in saved.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
+        number = is_kind(value, float) and is_finite(value) and abs(value) <= LARGEST_NUMBER
         if isinstance(own[name], int | float | None) and not (number or value is None):
             raise ValueError(f"{name} is {shown(value)}")
     return saved
