@@ -1,8 +1,12 @@
 """Tests keep what they tune to themselves."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from sanp.engine.compiling import _warn_once
+from sanp.engine.library import native_library
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -17,3 +21,13 @@ def tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder for what is tuned."""
     monkeypatch.setenv("SANP_TUNING", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The native library is switched off, and nobody has been warned of that."""
+    monkeypatch.setenv("SANP_NATIVE", "off")
+    native_library.cache_clear()
+    _warn_once.cache_clear()
+    yield
+    native_library.cache_clear()

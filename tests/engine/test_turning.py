@@ -70,16 +70,10 @@ def test_samples_that_torch_computes_have_the_budget_too() -> None:
     torch.testing.assert_close(fast(images, budget="60%"), wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def test_without_the_native_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_native_library(no_library: None) -> None:
     gated = dialled()
-    monkeypatch.setenv("SANP_NATIVE", "off")
-    sanp.engine.library.native_library.cache_clear()
-    try:
-        with pytest.warns(UserWarning, match="SANP_NATIVE is off"):
-            sanp.engine.compiling._warn_once.cache_clear()
-            fast = sanp.compile(gated, IMAGES[:1])
-    finally:
-        sanp.engine.library.native_library.cache_clear()
+    with pytest.warns(UserWarning, match="SANP_NATIVE is off"):
+        fast = sanp.compile(gated, IMAGES[:1])
     each = [BUDGETS[row % 3] for row in range(24)]
     wanted = torch.stack([expected(gated, budget)[row] for row, budget in enumerate(each)])
     torch.testing.assert_close(fast(IMAGES, budget=each), wanted)
