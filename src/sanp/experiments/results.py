@@ -120,8 +120,8 @@ def _check_run(line: Line) -> None:
         raise ValueError("epochs or dense_flops is damaged")
     if not all(is_kind(each, float) and 0 <= each <= LARGEST_COUNT for each in counts):
         raise ValueError("epochs, images, seed or dense_flops is no count")
-    if not isinstance(line["config"], dict):
-        raise ValueError(f"config is {shown(line['config'])}")
+    if not isinstance(config := line.get("config", {}), dict):  # lines of older versions have none
+        raise ValueError(f"config is {shown(config)}")
 
 
 def commit() -> str | None:
