@@ -34,7 +34,6 @@ NOTHING_CLOSED = {"a recurrent convolution", "a script inside", "kernels of each
 PASSED_OVER = {
     "a hook that means the network": {"check_deepcopy"},
     "half precision": {"check_compiled"},  # the engine computes in float32
-    "attention": {"check_compiled"},
 }
 
 
