@@ -16,7 +16,6 @@ from tests.cli.conftest import Run
         (("train", "--budget", "35"), "budget '35' cannot be read"),
         (("train", "--budget", "0"), "cannot be read"),
         (("train", "--budget", "150%"), "more than the whole network"),
-        (("train", "--budget", "2ms", "--data", "cifar10"), "2ms is a time"),
         (("train", "--backbone", "resnet"), "did you mean resnet50 or resnet18"),
         (("train", "--method", "fbss"), "unknown method 'fbss'"),
         (("train", "--epochs", "many"), "three as 20,1,12"),
