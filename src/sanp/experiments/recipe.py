@@ -40,18 +40,17 @@ class Recipe:
     method: str = "sanp"
     """pruning method; dense: none"""
     budget: str = "35%"
-    """computation to keep: a share of the dense FLOPs (35%), a count of multiply-adds (60M), a time of an image on this
-    machine (1.2ms), or a range of them (20%..60%)"""
+    """computation to keep: a share (35%), a count (60M), a time of an image (1.2ms), or a range (20%..60%)"""
     max_flops: str | None = None
-    """what no image may cost more than after training: a share of the dense FLOPs (40%) or a count (60M); none: any"""
+    """most that one image may cost: a share (40%) or a count (60M)"""
     preset: Literal["quick", "paper"] = "quick"
     """quick: reaches the budget in few epochs; paper: as the paper's text says"""
     seed: int = 0
     """seed of the random numbers"""
     batch_size: int = 128
-    """images in a training step, all processes together"""
+    """images in a training step of all processes"""
     image_size: int = 32
-    """side of the images in pixels, for data sets that can be resized"""
+    """side of the images, where they can be resized"""
     resize: Literal["crop", "pad", "stretch"] = "crop"
     """how images become square: crop (the middle), pad (with borders) or stretch"""
     least_steps: int = 25
@@ -61,8 +60,7 @@ class Recipe:
     limit: int | None = None
     """number of training images to use; none: all"""
     validate: int | float | None = None
-    """training images to hold out, a number or a share: all is measured on them, the test images are read once, at the
-    end"""
+    """training images to hold out and measure on, a number or a share; the test images are read once"""
     report_on: Literal["test", "held-out"] = "test"
     """images of the final report; held-out: those of validate, and the test images are not read, as a trial wants"""
     pretrained: str | None = None
