@@ -42,15 +42,15 @@ class Recipe:
     budget: str = "35%"
     """computation to keep: a share (35%), a count (60M), a time of an image (1.2ms), or a range (20%..60%)"""
     max_flops: str | None = None
-    """most that one image may cost: a share (40%) or a count (60M)"""
+    """most that an image may cost (40% or 60M)"""
     preset: Literal["quick", "paper"] = "quick"
     """quick: reaches the budget in few epochs; paper: as the paper's text says"""
     seed: int = 0
     """seed of the random numbers"""
     batch_size: int = 128
-    """images in a training step of all processes"""
+    """images in a step of all processes"""
     image_size: int = 32
-    """side of the images, where they can be resized"""
+    """side of the images in pixels"""
     resize: Literal["crop", "pad", "stretch"] = "crop"
     """how images become square: crop (the middle), pad (with borders) or stretch"""
     least_steps: int = 25
