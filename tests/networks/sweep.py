@@ -2,10 +2,12 @@
 
 Run from the repository: ``python -m tests.networks.sweep`` (an hour on one core), or with names of families to see only
 those. What is done is a line in results/networks.jsonl, so that it can be stopped and started again; without that file
-it starts anew. With ``--compiled`` only the engine is checked, and its part of each line is made again.
+it starts anew. With ``--compiled`` only the engine is checked, and its part of each line is made again, small networks
+first; each family has a process of its own and at most TIME_LIMIT seconds, so that none can stop the others.
 """
 
 import gc
+import multiprocessing
 import platform
 import sys
 import time
@@ -31,6 +33,9 @@ PAGE = Path("docs/networks.md")
 EVERY = [*CLASSIFICATION, *SEGMENTATION, *OTHER, *TRANSFORMERS]
 SLOW = 5e7
 """FLOPs of a network above which half precision is left out: without hardware for it, it takes minutes"""
+
+TIME_LIMIT = 420
+"""seconds that a family may take with ``--compiled``"""
 
 
 def check_autocast_of_a_light_network(case: Case) -> None:
@@ -71,8 +76,24 @@ def check_engine(family: str, before: dict[str, Any]) -> dict[str, Any]:
         pass
     except Exception as error:
         line["failure"] = f"{type(error).__name__}: check_compiled: {error}"
-    line |= {"native_share": case.native_share, "in_torch": case.in_torch}
+    line |= {"native_share": case.native_share, "in_torch": case.in_torch, "difference": case.difference}
     return line | {"seconds": round(time.perf_counter() - start, 1)}
+
+
+def in_a_process(family: str, before: dict[str, Any]) -> dict[str, Any]:
+    """As :func:`check_engine`, in a process that is ended when its time is over."""
+    context = multiprocessing.get_context("fork")
+    there, here = context.Pipe()
+    process = context.Process(target=lambda: here.send(check_engine(family, before)), daemon=True)
+    process.start()
+    here.close()
+    try:
+        line: dict[str, Any] = there.recv() if there.poll(TIME_LIMIT) else {"failure": f"took over {TIME_LIMIT} s"}
+    except EOFError:
+        line = {"failure": "its process ended without a result"}
+    process.kill()
+    process.join()
+    return {**before, "engine_commit": commit(), "difference": None, "seconds": TIME_LIMIT, **line}
 
 
 def main(wanted: list[str], *, only_engine: bool = False) -> None:
@@ -80,9 +101,10 @@ def main(wanted: list[str], *, only_engine: bool = False) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     done = by_family()
-    key = "engine_commit" if only_engine else "commit"
-    for family in wanted or [family for family in EVERY if key not in done.get(family, {})]:
-        line = check_engine(family, done[family]) if only_engine else check(family)
+    key = "difference" if only_engine else "commit"
+    every = sorted(EVERY, key=lambda family: done[family].get("dense_flops", 0)) if only_engine else EVERY
+    for family in wanted or [family for family in every if key not in done.get(family, {})]:
+        line = in_a_process(family, done[family]) if only_engine else check(family)
         sys.stderr.write(f"{family}: {line.get('failure', 'passes')}, {line['seconds']} s\n")
         append(LINES, line)
         gc.collect()

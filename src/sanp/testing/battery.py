@@ -52,6 +52,8 @@ class NetworkReport:
     """of the FLOPs, what the engine runs natively; None if it was not compiled"""
     in_torch: str = ""
     """why the engine leaves some of it to torch"""
+    difference: float | None = None
+    """the engine's largest difference from torch, or from double precision where torch's own rounding is larger"""
 
 
 CHECKS: tuple[Callable[[Case], None], ...] = (
@@ -86,7 +88,8 @@ def check_network(
         except Exception as error:
             what = str(error) if isinstance(error, CheckError) else f"{type(error).__name__}: {error}"
             raise CheckError(f"{check.__name__}: {what}") from error
-    return replace(report_on(case.gated, skipped), native_share=case.native_share, in_torch=case.in_torch)
+    found = {"native_share": case.native_share, "in_torch": case.in_torch, "difference": case.difference}
+    return replace(report_on(case.gated, skipped), **found)  # type: ignore[arg-type]
 
 
 def report_on(gated: GatedNetwork, skipped_checks: dict[str, str]) -> NetworkReport:

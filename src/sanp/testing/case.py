@@ -41,6 +41,8 @@ class Case:
         """of the FLOPs, what the engine runs natively; None before the network was compiled"""
         self.in_torch = ""
         """why the engine leaves some of it to torch"""
+        self.difference: float | None = None
+        """the engine's largest difference, as a share of the output's scale; None where nothing ran natively"""
 
     @cached_property
     def expected(self) -> Any:

@@ -68,6 +68,7 @@ def check_compiled(case: Case) -> None:
                 f"with {density:.0%} of the gates open the engine differs by {gap:.2e} of its scale, torch by {own:.2e}"
             )
             ensure(gap <= max(TOLERANCE, ROUNDING * own), said)
+        case.difference = max(gap, case.difference or 0.0)
 
 
 def _in_torch(gated: GatedNetwork, batch: Any, decisions: Mapping[str, Tensor]) -> list[Tensor]:
