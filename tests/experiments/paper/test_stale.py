@@ -218,12 +218,12 @@ def test_the_papers_own_settings_are_rows_that_say_how_far_they_are_scaled(tmp_p
         for name, value in (("highest 0.01", 2.56), ("lowest -0.01", -2.56), ("strength 0.01", 2.56))
     ]
     fit = mean.fit
-    assert (fit.pretrain_epochs, fit.warmup_epochs, fit.joint_epochs, fit.step_epochs) == (15, 5, 15, 5)  # a twentieth
+    assert (fit.warmup_epochs, fit.joint_epochs, fit.step_epochs) == (2, 6, 2)  # a fiftieth
     line = {
         **{"name": "methods/m_cifarnet-sanp-paper", "method": "sanp", "backbone": "m_cifarnet", "data": "cifar10"},
-        **{"seed": 0, "images": None, "epochs": [15, 5, 15], "error": 0.5, "pruned": 0.5, "overhead_flops": 0},
+        **{"seed": 0, "images": None, "epochs": [16, 2, 6], "error": 0.5, "pruned": 0.5, "overhead_flops": 0},
         **{"flops": 5e7, "paper_flops": 5e7, "dense_flops": 1e8, "config": mean.as_dict()},
     }
     append(tmp_path / "methods.jsonl", line)
     page = results_page(tmp_path, ROOT / "recipes")
-    assert "| M-CifarNet | SANP, paper |" in page and "| 15 + 20 (scaled by 0.05) |" in page and "†" not in page
+    assert "| M-CifarNet | SANP, paper |" in page and "| 16 + 8 (scaled by 0.02) |" in page and "†" not in page

@@ -48,7 +48,7 @@ SHORT_HEADING = (
     "| pruned |\n"
     "|---|---|---|---|---|---|---|---|---|---|---|"
 )
-PAPER_EPOCHS = PRESETS["paper"]["fit"]["pretrain_epochs"]
+PAPER_EPOCHS = PRESETS["paper"]["fit"]["joint_epochs"]
 """epochs of pretraining in the preset ``paper``"""
 STALE = "†"
 """marks a row whose settings are not those of its recipe any more"""
@@ -222,6 +222,6 @@ def length(line: Line) -> str:
     """How long the network was trained: epochs of pretraining and of pruning, and the images if not all were used."""
     pretrain, warmup, joint = line["epochs"]
     epochs = str(pretrain) if line["method"] == "dense" else f"{pretrain} + {warmup + joint}"
-    if line.get("config", {}).get("preset") == "paper" and pretrain != PAPER_EPOCHS:
-        epochs += f" (scaled by {pretrain / PAPER_EPOCHS:.2g})"
+    if line.get("config", {}).get("preset") == "paper" and joint != PAPER_EPOCHS:
+        epochs += f" (scaled by {joint / PAPER_EPOCHS:.2g})"
     return epochs if line["images"] is None else f"{epochs}, short: {line['images']} images"
