@@ -49,7 +49,7 @@ SHORT_HEADING = (
     "|---|---|---|---|---|---|---|---|---|---|---|"
 )
 PAPER_EPOCHS = PRESETS["paper"]["fit"]["joint_epochs"]
-"""epochs of pretraining in the preset ``paper``"""
+"""joint epochs in the preset ``paper``"""
 STALE = "†"
 """marks a row whose settings are not those of its recipe any more"""
 
