@@ -23,7 +23,7 @@ from sanp.core.errors import SanpError
 from sanp.evaluation import Report, evaluate
 from sanp.experiments import run_folder
 from sanp.experiments.inputs import inputs_of, keep_inputs
-from sanp.experiments.paper.rows import TABLES
+from sanp.experiments.paper.contents import TABLES
 from sanp.experiments.results import read_results
 from sanp.experiments.shipped import WEIGHTS
 from sanp.gating.network import GatedNetwork

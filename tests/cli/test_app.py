@@ -1,3 +1,5 @@
+import inspect
+import os
 import subprocess
 import sys
 
@@ -48,12 +50,36 @@ def test_version_names_what_a_report_of_a_defect_needs(run: Run) -> None:
     assert out.startswith(f"sanp {sanp.__version__}, torch {torch.__version__.partition('+')[0]}")
 
 
-def test_the_help_of_sanp_loads_neither_torch_nor_a_command() -> None:
-    program = "import sys; sys.argv = ['sanp', '--help']; from sanp.cli.app import main\n"
+HELPED = ["", *COMMANDS, "data list", "data get", "data check"]
+
+
+@pytest.mark.parametrize("command", HELPED)
+def test_a_help_page_loads_no_torch_and_fits_two_screens_of_80_columns(command: str) -> None:
+    program = "import sys; from sanp.cli.app import main\n"
     program += "try: main()\nexcept SystemExit: pass\nassert not {'torch', 'numpy'} & set(sys.modules)"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    asked = [sys.executable, "-c", program, *command.split(), "--help"]
+    narrow = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
+    found = subprocess.run(asked, capture_output=True, text=True, check=False, env=narrow, encoding="utf-8")
     assert found.returncode == 0, found.stderr
-    assert all(name in found.stdout for name in COMMANDS)
+    lines = found.stdout.splitlines()
+    assert "Usage:" in found.stdout and len(lines) <= 2 * 24 and max(map(len, lines)) <= 80
+    assert command or all(name in found.stdout for name in COMMANDS)
+
+
+def test_help_is_shown_whatever_else_was_given(run: Run) -> None:
+    plain_page = run("train", "--help")
+    assert run("--debug", "train", "--fit.lr", "0.1", "--out", "--help") == plain_page
+    assert run("train", "--no-such-option", "--help") == plain_page
+    assert "data check" in run("data", "check", "folder", "--help")[1]
+    code, _, err = run("trian", "train", "--help")
+    assert code == 2 and "No such command 'trian'" in err
+
+
+def test_what_help_shows_of_train_is_what_it_takes(run: Run) -> None:
+    for_help = inspect.signature(COMMANDS["train"].load(for_help=True)).parameters
+    whole = inspect.signature(COMMANDS["train"].load()).parameters
+    assert list(for_help) == list(whole)[: len(for_help)] and len(for_help) < len(whole)
+    assert [str(each.default) for each in for_help.values()] == [str(whole[name].default) for name in for_help]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

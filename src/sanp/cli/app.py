@@ -15,6 +15,7 @@ from sanp.cli.streams import flush_output, prepare_streams
 from sanp.core.errors import SanpError
 from sanp.core.limits import LONGEST_ERROR
 
+HELP = "--help"
 _debug = {"on": False}
 
 
@@ -51,7 +52,7 @@ def make_app(arguments: Sequence[str]) -> typer.Typer:
         elif command.group:
             app.add_typer(command.load(), name=name)
         else:
-            app.command(name)(command.load())
+            app.command(name)(command.load(for_help=HELP in arguments))
     return app
 
 
@@ -75,8 +76,17 @@ def main() -> None:
 def _run(arguments: list[str]) -> None:
     if not any(each in COMMANDS for each in arguments):  # help, the version, or a mistake
         make_app(arguments)()
-        return
-    _answered(make_app(arguments))
+    elif HELP in arguments:
+        make_app(arguments)(_asked_help(arguments))
+    else:
+        _answered(make_app(arguments))
+
+
+def _asked_help(arguments: list[str]) -> list[str]:
+    """The command, or the command of a group, and ``--help``: what else was given does not matter to a help page."""
+    words = [each for each in arguments if not each.startswith("-")]
+    of_group = words[0] in COMMANDS and COMMANDS[words[0]].group
+    return [*words[: 2 if of_group else 1], HELP]
 
 
 def _answered(app: Callable[[], None]) -> None:

@@ -7,31 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.table import Column, Table
-from torch import Tensor, nn
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, engine_device, read_input, with_network
+from sanp.cli.options import NETWORK_NAMES, BudgetOption, PrecisionOption, WeightsOption, with_network
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
 from sanp.core.files import write_text
-from sanp.engine.bench.bench import Bench, BenchConfig, bench, random_images
-from sanp.engine.bench.tables import check_figure, time_against_flops, write_figure
-from sanp.experiments.budgeted import at_budget, training_images
-from sanp.experiments.calibrated import calibrated
-from sanp.experiments.own_network import build_named
-from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
-from sanp.experiments.shipped import run_named
-from sanp.gating.gating import gate
-from sanp.gating.network import GatedNetwork
 
-THRESHOLD_IMAGES = 128
-"""images that the thresholds of each cost are set on"""
+if TYPE_CHECKING:
+    from sanp.engine.bench.bench import Bench
+
 REDRAW_SECONDS = 0.5
 """seconds between two drawings of the progress"""
 
@@ -45,11 +36,9 @@ def bench_network(
     weights: WeightsOption = None,
     batch: Annotated[int, typer.Option(help="Images in each call.")] = 1,
     pruned: Annotated[str, typer.Option(help="Shares of the FLOPs to prune, separated by commas.")] = "0.34,0.5,0.67",
-    budget: Annotated[
-        str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
-    ] = None,
+    budget: BudgetOption = None,
     threads: Annotated[int, typer.Option(help="Threads of every runtime.")] = 1,
-    precision: Annotated[str, typer.Option(help="What the engine computes in: fp32 or int8.")] = "fp32",
+    precision: PrecisionOption = "fp32",
     seconds: Annotated[float, typer.Option(help="Seconds that each row is measured for.")] = 2.0,
     core: Annotated[int | None, typer.Option(help="Processor core to stay on (default: the last).")] = None,
     device: Annotated[
@@ -63,7 +52,11 @@ def bench_network(
 ) -> None:
     """Time a network at several costs beside the dense one in torch, ONNX Runtime and OpenVINO."""
     require("report", "plotly", "jinja2")
-    from sanp.report.bench_page import write_bench
+    from sanp.cli.bench_target import bench_target
+    from sanp.cli.target import engine_device
+    from sanp.engine.bench.bench import BenchConfig, bench
+    from sanp.engine.bench.tables import check_figure
+    from sanp.experiments.shipped import run_named
 
     config = BenchConfig(
         batch=batch,
@@ -78,21 +71,10 @@ def bench_network(
     run, say = run_named(Path(target)), partial(errors.print, soft_wrap=True)
     path = figure or (run if Path(target).is_dir() else Path()) / "bench.html"
     check_figure(path)
-    if run.is_dir():
-        say(f"{plain(target)}: reading the network and test images ...")
-        given = run.resolve().name, *_of_run(run, budget, precision)
-    elif budget is not None:
-        raise SanpError(f"--budget {budget} is for the folder of a run: {target} is none")
-    else:
-        say(f"{plain(target)}: building and gating the network ...")
-        given = target, *_of_name(target, input, weights)
+    given = bench_target(target, run, shape=input, weights=weights, budget=budget, precision=precision, say=say)
     with timing_bar(errors) as progress:
         found = bench(*given, config, tell=say, progress=progress)
-    if path.suffix == ".html":
-        write_bench(found, path)
-    else:
-        write_figure(time_against_flops([found.as_dict()]), path)
-    write_text(path.with_suffix(".json"), json.dumps(found.as_dict()))
+    _write(found, path)
     console = make_console(stderr=as_json)
     if as_json:
         sys.stdout.write(json.dumps(found.as_dict()) + "\n")
@@ -100,6 +82,19 @@ def bench_network(
         show(found, console)
     what = "page" if path.suffix == ".html" else "figure"
     console.print(f"{what}: {plain(path)}; measurement: {plain(path.with_suffix('.json'))}", soft_wrap=True)
+
+
+def _write(found: "Bench", path: Path) -> None:
+    """Writes a measurement as a page or a figure, by the name of the file, and as JSON beside it."""
+    if path.suffix == ".html":
+        from sanp.report.bench_page import write_bench
+
+        write_bench(found, path)
+    else:
+        from sanp.engine.bench.tables import time_against_flops, write_figure
+
+        write_figure(time_against_flops([found.as_dict()]), path)
+    write_text(path.with_suffix(".json"), json.dumps(found.as_dict()))
 
 
 @contextmanager
@@ -129,27 +124,7 @@ def _shares(text: str) -> tuple[float, ...]:
         raise SanpError(f"--pruned {text!r} cannot be read: give shares with commas, as 0.34,0.5,0.67") from error
 
 
-def _of_run(run: Path, budget: str | None, precision: str) -> tuple[nn.Module, nn.Module, Tensor]:
-    """The network of a run before pruning, with random weights, and after it, at ``budget``; and test images."""
-    recipe = read_run(run)
-    dataset = load_data(recipe)
-    images, _ = next(iter(evaluation_batches(dataset, THRESHOLD_IMAGES)))
-    dense = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
-    network = at_budget(calibrated(load_run(run, dataset), run, precision), budget, training_images(dataset))
-    return dense.eval(), network.eval(), images
-
-
-def _of_name(target: str, shape: str, weights: Path | None) -> tuple[nn.Module, nn.Module, Tensor]:
-    """A network of one's own, the same one gated, and random images; ``weights`` may be those of the gated one."""
-    sizes = tuple(read_input(shape).shape[1:])
-    images = random_images(sizes, THRESHOLD_IMAGES if sizes[-1] <= 64 else THRESHOLD_IMAGES // 8)
-    net = build_target(target, weights, images).eval()
-    if isinstance(net, GatedNetwork):
-        return build_target(target, None, images).eval(), net, images
-    return net, gate(net, images[:1]).eval(), images
-
-
-def show(found: Bench, console: Console) -> None:
+def show(found: "Bench", console: Console) -> None:
     """Prints the rows of a measurement, and what could not be timed."""
     threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
     title = f"{plain(found.network)}, batch {found.batch}, {threads}, engine in {found.precision}"

@@ -15,15 +15,25 @@ class Command:
     """a line of what it does"""
     group: bool = False
     """it has commands of its own"""
+    takes_settings: bool = False
+    """it has an option for every setting of a recipe"""
 
-    def load(self) -> Any:
-        """The function or the app itself."""
+    def load(self, *, for_help: bool = False) -> Any:
+        """The function or the app itself; ``for_help`` leaves out options that ``--help`` does not show.
+
+        So a help page waits for nothing that a network needs: no module of a command loads torch by being imported.
+        """
         module, _, name = self.home.partition(":")
-        return getattr(import_module(f"sanp.cli.{module}"), name)
+        loaded = getattr(import_module(f"sanp.cli.{module}"), name)
+        if not self.takes_settings:
+            return loaded
+        from sanp.cli.recipe_options import all_settings, plain_settings, with_recipe_options
+
+        return with_recipe_options(loaded, plain_settings() if for_help else all_settings())
 
 
 COMMANDS: dict[str, Command] = {
-    "train": Command(home="train:train_run", help="Train a network and prune it to a budget."),
+    "train": Command(home="train:train_run", help="Train a network and prune it to a budget.", takes_settings=True),
     "eval": Command(home="eval:evaluate_run", help="Evaluate a run's network: accuracy, FLOPs, layers."),
     "predict": Command(home="predict:predict", help="Classify image files."),
     "report": Command(home="report:report", help="Make a page that shows what a network learned to skip."),

@@ -2,21 +2,17 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich import box
 from rich.table import Column, Table
 
 from sanp.cli.console import make_console, plain, plain_lines
-from sanp.core.devices import chosen_device
 from sanp.core.errors import SanpError
-from sanp.experiments.compare import compare, read_plan
-from sanp.experiments.paired import compare_paired, paired_table
-from sanp.experiments.results import append, commit
-from sanp.experiments.table import TABLE_FORMATS, cells, read_rows, write_table
-from sanp.experiments.timing import time_runs
+
+if TYPE_CHECKING:
+    import torch
 
 
 def compare_methods(
@@ -42,6 +38,11 @@ def compare_methods(
     table: Annotated[Path | None, typer.Option(help="Write the table to this .md, .csv or .tex file.")] = None,
 ) -> None:
     """Compare methods in one table: train a comparison, or read finished runs."""
+    from sanp.core.devices import chosen_device
+    from sanp.experiments.compare import compare, read_plan
+    from sanp.experiments.table import TABLE_FORMATS, cells, read_rows, write_table
+    from sanp.experiments.timing import time_runs
+
     if (recipe is None) == (not runs):
         raise SanpError("give run folders, or a comparison with --recipe: one of the two")
     place = chosen_device(device or "auto")
@@ -73,8 +74,11 @@ def shown_table(lines: list[list[str]]) -> Table:
     return table
 
 
-def _paired(runs: list[Path], results: Path | None, device: torch.device) -> None:
+def _paired(runs: list[Path], results: Path | None, device: "torch.device") -> None:
     """Prints the first run against each other one, and adds a line for each pair to the file ``results``."""
+    from sanp.experiments.paired import compare_paired, paired_table
+    from sanp.experiments.results import append, commit
+
     pairs = compare_paired(runs, device)
     sys.stdout.write(plain_lines(paired_table(runs, pairs)))
     for other, pair in zip(runs[1:], pairs, strict=True):

@@ -8,7 +8,6 @@ from rich.markup import escape
 from rich.progress import Progress as Bar
 from rich.table import Column, Table
 
-from sanp import data
 from sanp.cli.console import console, plain
 from sanp.core.errors import SanpError
 
@@ -18,6 +17,8 @@ data_app = typer.Typer(help="Data sets: what there is, and fetching them.", no_a
 @data_app.command("list")
 def list_data() -> None:
     """List the data sets by name, and whether they are here."""
+    from sanp import data
+
     table = Table("name", "images", "classes", "size", Column("here", overflow="fold"))
     for entry in data.describe():
         size = f"{entry.bytes / 1e6:.0f} MB"
@@ -33,6 +34,8 @@ def get_data(
     root: Annotated[Path | None, typer.Option(help="Folder to keep it in (default: $SANP_DATA or the cache).")] = None,
 ) -> None:
     """Fetch a data set and check it."""
+    from sanp import data
+
     with Bar(console=console) as bar:
         task = bar.add_task(escape(plain(name)), total=None)
 

@@ -2,29 +2,20 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sanp.cli.console import console, plain_lines
-from sanp.cli.target import DeviceOption, with_network
-from sanp.core.devices import chosen_device
-from sanp.evaluation import evaluate, report_text
-from sanp.experiments.budgeted import at_budget, training_images
-from sanp.experiments.recipe import make_recipe
-from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
-from sanp.experiments.shipped import run_named
+from sanp.cli.options import BudgetOption, DeviceOption, RunArgument, with_network
 
 
 @with_network
 def evaluate_run(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
+    run: RunArgument,
     data: Annotated[str | None, typer.Option(help="Data set to evaluate on (default: the run's own).")] = None,
     device: DeviceOption = "auto",
-    budget: Annotated[
-        str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
-    ] = None,
+    budget: BudgetOption = None,
     max_flops: Annotated[
         str | None,
         typer.Option(help="What no image may cost more than, as 40% or 60M; the least salient channels close."),
@@ -32,6 +23,13 @@ def evaluate_run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Evaluate a run's network on the test images: accuracy, FLOPs, layers."""
+    from sanp.core.devices import chosen_device
+    from sanp.evaluation import evaluate, report_text
+    from sanp.experiments.budgeted import at_budget, training_images
+    from sanp.experiments.recipe import make_recipe
+    from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
+    from sanp.experiments.shipped import run_named
+
     place, run = chosen_device(device), run_named(run)
     recipe = read_run(run)
     if data is not None:

@@ -1,24 +1,25 @@
 """`sanp explore`: a local page to try images on a run's network."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sanp.cli.console import make_console
-from sanp.cli.target import EngineDevice, engine_device, with_network
+from sanp.cli.options import EngineDevice, PrecisionOption, RunArgument, with_network
 from sanp.core.checks import require
-from sanp.experiments.shipped import run_named
 
 
 @with_network
 def explore(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
+    run: RunArgument,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 for any free one.")] = 8050,
-    precision: Annotated[str, typer.Option(help="What the engine computes in: fp32 or int8.")] = "fp32",
+    precision: PrecisionOption = "fp32",
     device: EngineDevice = "auto",
 ) -> None:
     """Open a local page to try images on a run's network, and to see where a smaller budget breaks the answer."""
+    from sanp.cli.target import engine_device
+    from sanp.experiments.shipped import run_named
+
     place = engine_device(device, precision)
     require("explore", "plotly", "dash")
     from sanp.report.explorer.server import serve

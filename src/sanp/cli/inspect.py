@@ -1,20 +1,15 @@
 """`sanp inspect`: what gating a network of one's own would do, as a table."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from torch import nn
 
 from sanp.cli.console import make_console, plain_lines
-from sanp.cli.target import NETWORK_NAMES, DeviceOption, WeightsOption, build_target, read_input, with_network
-from sanp.core.devices import chosen_device
-from sanp.experiments.inputs import check_fits, read_inputs
-from sanp.experiments.run_folder import load_run
-from sanp.gating.describe import table
-from sanp.gating.flops import human
-from sanp.gating.gating import gate
-from sanp.gating.network import GatedNetwork
+from sanp.cli.options import NETWORK_NAMES, DeviceOption, WeightsOption, with_network
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @with_network
@@ -29,6 +24,13 @@ def inspect(
     shortcuts: Annotated[bool, typer.Option(help="Gate 1x1 shortcut convolutions too.")] = True,
 ) -> None:
     """Show every convolution of a network, its gate and what feeds it."""
+    from sanp.cli.target import build_target, read_input
+    from sanp.core.devices import chosen_device
+    from sanp.experiments.inputs import check_fits, read_inputs
+    from sanp.experiments.run_folder import load_run
+    from sanp.gating.gating import gate
+    from sanp.gating.network import GatedNetwork
+
     place, console = chosen_device(device), make_console()
     if Path(target).is_dir():
         run = Path(target)
@@ -44,8 +46,12 @@ def inspect(
     console.print(plain_lines(text), soft_wrap=True)
 
 
-def gating_table(network: nn.Module, width: int = 120) -> str:
+def gating_table(network: "nn.Module", width: int = 120) -> str:
     """The table of a gated network, at most ``width`` wide, and what its SPMs add; of any other network its repr."""
+    from sanp.gating.describe import table
+    from sanp.gating.flops import human
+    from sanp.gating.network import GatedNetwork
+
     if not isinstance(network, GatedNetwork):
         return repr(network)
     return f"{table(network, width)}\nthe SPMs add {human(network.overhead_flops)} FLOPs"

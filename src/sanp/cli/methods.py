@@ -9,14 +9,15 @@ import typer
 from sanp.cli.console import console, hanging
 from sanp.core.errors import unknown_name
 from sanp.experiments.settings import default_of, help_texts
-from sanp.methods import METHODS, config_of
-from sanp.spm.module import SPMConfig
 
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method, to see its settings.")] = None,
 ) -> None:
     """List the pruning methods, or show the settings of one."""
+    from sanp.methods import METHODS, config_of
+    from sanp.spm.module import SPMConfig
+
     if name is None:
         for each in METHODS:
             console.print(hanging(each, said_of(each), indent=14, width=console.width), soft_wrap=True)
@@ -39,5 +40,7 @@ def methods(
 
 def said_of(name: str) -> str:
     """The first sentence of the file that has the method."""
+    from sanp.methods import METHODS
+
     text = str(sys.modules[type(METHODS[name]).__module__].__doc__).partition("\n\n")[0]
     return " ".join(text.split())

@@ -3,18 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import typer
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import NETWORK_NAMES, WeightsOption, build_target, engine_device, read_input, with_network
-from sanp.core.devices import CPU
+from sanp.cli.options import NETWORK_NAMES, BudgetOption, WeightsOption, with_network
 from sanp.core.errors import SanpError
-from sanp.experiments.budgeted import at_budget
-from sanp.experiments.calibrated import calibrated
-from sanp.experiments.inputs import check_fits, read_inputs
-from sanp.experiments.run_folder import load_run
-from sanp.experiments.shipped import run_named
 
 
 @with_network
@@ -27,9 +20,7 @@ def export_run(
         str, typer.Option(help="Shape of an input of a network that is no run, as 1,3,224,224.")
     ] = "1,3,224,224",
     weights: WeightsOption = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
-    ] = None,
+    budget: BudgetOption = None,
     precision: Annotated[str, typer.Option(help="What convolutions are computed in: fp32 or int8.")] = "fp32",
     device: Annotated[str, typer.Option(help="auto or cpu: a file is written and checked on the CPU.")] = "auto",
     masked: Annotated[
@@ -40,8 +31,16 @@ def export_run(
     ] = False,
 ) -> None:
     """Write a run's network as an ONNX file, checked in ONNX Runtime; it skips pruned channels if that is faster."""
-    # Imported here, since no other command needs ONNX.
+    import torch
+
+    from sanp.cli.target import build_target, engine_device, read_input
+    from sanp.core.devices import CPU
     from sanp.engine.onnx.exporting import export
+    from sanp.experiments.budgeted import at_budget
+    from sanp.experiments.calibrated import calibrated
+    from sanp.experiments.inputs import check_fits, read_inputs
+    from sanp.experiments.run_folder import load_run
+    from sanp.experiments.shipped import run_named
 
     if engine_device(device) != CPU:
         raise SanpError(f"--device {device}: a file is written and checked on the CPU; leave --device out, or give cpu")

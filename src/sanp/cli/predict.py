@@ -9,23 +9,22 @@ import typer
 from rich.table import Column, Table
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import EngineDevice, engine_device, with_network
-from sanp.experiments.shipped import run_named
-from sanp.gating.flops import human
+from sanp.cli.options import BudgetOption, EngineDevice, PrecisionOption, RunArgument, with_network
 
 
 @with_network
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or the name of a pretrained network.")],
+    run: RunArgument,
     images: Annotated[list[Path], typer.Argument(help="PNG, JPEG or WebP files.")],
-    budget: Annotated[
-        str | None, typer.Option(help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
-    ] = None,
-    precision: Annotated[str, typer.Option(help="What the engine computes in: fp32 or int8.")] = "fp32",
+    budget: BudgetOption = None,
+    precision: PrecisionOption = "fp32",
     device: EngineDevice = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
     """Classify image files: label, confidence, FLOPs and time of each."""
+    from sanp.cli.target import engine_device
+    from sanp.experiments.shipped import run_named
+    from sanp.gating.flops import human
     from sanp.report.predict import Predictor
 
     predictor = Predictor(run_named(run), budget, precision, device=engine_device(device, precision))

@@ -2,14 +2,14 @@
 
 import inspect
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import typer
 
-from sanp.experiments.recipe import Recipe, merge, sections
-from sanp.experiments.settings import default_of, help_texts, kinds, plain_fields, value_from_text
+from sanp.experiments.run_settings import RunSettings
+from sanp.experiments.settings import default_of, help_texts, kinds, value_from_text
 
 COMMON = (
     "data backbone weights method budget max_flops preset seed batch_size image_size resize augment validate "
@@ -57,6 +57,8 @@ class RecipeSetting:
 
     def _section_help(self) -> str:
         """The line under the recipe's field; for a method's section what its class says of itself."""
+        from sanp.experiments.recipe import Recipe
+
         return help_texts(Recipe).get(self.section) or str(self.config.__doc__).partition("\n")[0].rstrip(".")
 
     def read(self, text: str) -> dict[str, Any]:
@@ -88,29 +90,36 @@ HelpAll = Annotated[
 
 def all_settings() -> list[RecipeSetting]:
     """Every setting of a recipe, then those of its sections and of the methods."""
-    plain = [(field.name, default_of(field)) for field in plain_fields(Recipe)]
-    found = [
-        RecipeSetting(config=Recipe, section="", name=name, default=default)
-        for name, default in plain
-        if not is_dataclass(default)
-    ]
+    from sanp.experiments.recipe import sections
+
+    found = plain_settings()
     for section, config in sections().items():
-        found += [
-            RecipeSetting(config=config, section=section, name=field.name, default=default_of(field))
-            for field in fields(config)
-        ]
+        found += _settings_of(config, section)
     return found
 
 
-def with_recipe_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command an option for every setting of a recipe.
+def plain_settings() -> list[RecipeSetting]:
+    """The settings of a recipe that are in no section, among them all that ``--help`` shows; they need no torch."""
+    return _settings_of(RunSettings, "")
+
+
+def _settings_of(config: Any, section: str) -> list[RecipeSetting]:
+    return [
+        RecipeSetting(config=config, section=section, name=field.name, default=default_of(field))
+        for field in fields(config)
+    ]
+
+
+def with_recipe_options(command: Callable[..., None], offered: Sequence[RecipeSetting]) -> Callable[..., None]:
+    """Gives a command an option for every setting in ``offered``.
 
     The command takes an argument ``settings``: a nested dict, as a recipe file has it, of the options that were used.
     """
     own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "settings"]
-    offered = all_settings()
 
     def filled(**given: Any) -> None:
+        from sanp.experiments.recipe import merge
+
         settings: dict[str, Any] = {}
         for setting in offered:
             text = given.pop(setting.argument)

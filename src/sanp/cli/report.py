@@ -8,14 +8,10 @@ import typer
 from rich.console import Console
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.target import DeviceOption, with_network
+from sanp.cli.options import DeviceOption, with_network
 from sanp.core.checks import require
-from sanp.core.devices import chosen_device
 from sanp.core.errors import SanpError
 from sanp.core.files import own_folder
-from sanp.experiments.run_folder import DENSE, read_report
-from sanp.experiments.shipped import run_named
-from sanp.experiments.timing import time_runs
 
 
 @with_network
@@ -29,6 +25,8 @@ def report(
     format: Annotated[str, typer.Option(help="html for the page; png, svg or pdf for its figures.")] = "html",
 ) -> None:
     """Make a page that shows what a network learned to skip: one HTML file that works offline."""
+    from sanp.core.devices import chosen_device
+
     require("report", "plotly", "jinja2")
     computes_on = chosen_device(device)
     runs = [_writable(run) for run in runs]
@@ -51,6 +49,9 @@ def report(
 
 def _measure_times(runs: list[Path], console: Console) -> None:
     """Times the networks of runs whose time is not known, with the engine in one thread, and says so."""
+    from sanp.experiments.run_folder import DENSE, read_report
+    from sanp.experiments.timing import time_runs
+
     for run in runs:
         if read_report(run).get("seconds_per_image") is not None or not (run / DENSE).is_file():
             continue
@@ -63,6 +64,8 @@ def _measure_times(runs: list[Path], console: Console) -> None:
 
 def _writable(run: Path) -> Path:
     """A run folder that a report may write to; that of a pretrained network is copied to runs/ first."""
+    from sanp.experiments.shipped import run_named
+
     folder = run_named(run)
     if folder == run:
         return run

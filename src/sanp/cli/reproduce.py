@@ -10,13 +10,9 @@ from sanp.cli.console import make_console, plain
 from sanp.core.checks import require
 from sanp.core.errors import SanpError, unknown_name
 from sanp.experiments.documents import fill, read_document
-from sanp.experiments.paper.figures import FIGURES, figure_rows, make_lines
-from sanp.experiments.paper.pages import check_pages, write_pages
-from sanp.experiments.paper.reproduce import Mode, reproduce
-from sanp.experiments.paper.rows import TABLES, Scope, select
+from sanp.experiments.paper.contents import DRAWN, FIGURES, TABLES
 
 DEFAULT_PAGES = [Path("docs/results.md"), Path("README.md")]
-DRAWN = (*FIGURES, "trade")
 
 
 def reproduce_paper(
@@ -47,6 +43,11 @@ def reproduce_paper(
     not stop the others. A figure is drawn from finished runs, and says what to
     run where there are none. Both add lines to results/ and fill the pages.
     """
+    from sanp.experiments.paper.figures import figure_rows, make_lines
+    from sanp.experiments.paper.pages import write_pages
+    from sanp.experiments.paper.reproduce import Mode, reproduce
+    from sanp.experiments.paper.rows import Scope, select
+
     if stale and show:
         raise SanpError("--stale runs rows and --show runs none: give one of the two")
     pages = page or DEFAULT_PAGES
@@ -79,6 +80,8 @@ def reproduce_paper(
 
 def _check_asked(what: str, recipes: Path, pages: list[Path]) -> None:
     """Raises an error if there is no such table or figure, or no folder of recipes, or a page that cannot be filled."""
+    from sanp.experiments.paper.pages import check_pages
+
     known = (*TABLES, *DRAWN, "all")
     if what not in known:
         raise unknown_name("table or figure", what, known)

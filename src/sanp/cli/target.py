@@ -1,52 +1,21 @@
 """What a command works on: a run folder, the name of a shipped network, or a network of one's own."""
 
-import inspect
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
 
 import torch
-import typer
 from torch import Tensor, nn
 
 from sanp.backbones import BACKBONES
 from sanp.checkpoint import NETWORK_KEY, load
+from sanp.cli.options import NETWORK_NAMES
 from sanp.core.devices import CPU, chosen_device
 from sanp.core.errors import SanpError
 from sanp.core.files import check_tensor_file
 from sanp.core.limits import LARGEST_INPUT
-from sanp.experiments.own_network import build_own, given_network, is_own
+from sanp.experiments.own_network import build_own, is_own
 from sanp.experiments.shipped import names, pretrained
 from sanp.experiments.weights_file import take_weights
-
-NETWORK_NAMES = "module:factory, timm:NAME, torchvision:NAME or transformers:NAME"
-
-NetworkOption = Annotated[
-    str | None,
-    typer.Option("--network", help=f"The network of a run that was trained with --network: {NETWORK_NAMES}."),
-]
-
-
-def with_network(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the option --network: inside the command, that name may be imported."""
-    option = inspect.Parameter("network", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=NetworkOption)
-
-    def filled(*, network: str | None, **given: Any) -> None:
-        with given_network(network):
-            command(**given)
-
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    own_by_name = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-    filled.__signature__ = inspect.Signature([*own_by_name, option])  # type: ignore[attr-defined]
-    filled.__doc__, filled.__name__ = command.__doc__, command.__name__
-    return filled
-
-
-DeviceOption = Annotated[str, typer.Option("--device", help="Where it runs: auto, cpu, cuda or mps.")]
-EngineDevice = Annotated[
-    str, typer.Option("--device", help="auto or cpu: in the engine; cuda or mps: in torch on that device.")
-]
 
 
 def engine_device(name: str, precision: str = "fp32") -> torch.device:
@@ -55,11 +24,6 @@ def engine_device(name: str, precision: str = "fp32") -> torch.device:
     if device != CPU and precision != "fp32":
         raise SanpError(f"--precision {precision} is the engine's, on the CPU: leave --device {name} or the other out")
     return device
-
-
-WeightsOption = Annotated[
-    Path | None, typer.Option("--weights", help="Weights of a network of your own: a .safetensors file.")
-]
 
 
 def build_target(target: str, weights: Path | None, example: Tensor) -> nn.Module:

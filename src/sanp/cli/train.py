@@ -2,23 +2,20 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sanp.cli.console import console, plain
-from sanp.cli.display import before_and_after, live_progress
-from sanp.cli.recipe_options import HelpAll, with_recipe_options
-from sanp.cli.target import NETWORK_NAMES
-from sanp.core import distributed
+from sanp.cli.options import NETWORK_NAMES
+from sanp.cli.recipe_options import HelpAll
 from sanp.core.errors import SanpError
-from sanp.experiments.own_network import given_network
-from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
-from sanp.experiments.run import Finished, resumed, train
-from sanp.experiments.run_folder import folder_name, read_run
+
+if TYPE_CHECKING:
+    from sanp.experiments.recipe import Recipe
+    from sanp.experiments.run import Finished
 
 
-@with_recipe_options
 def train_run(
     *,
     network: Annotated[str | None, typer.Option(help=f"A network of your own: {NETWORK_NAMES}.")] = None,
@@ -32,6 +29,9 @@ def train_run(
     settings: dict[str, Any],
 ) -> None:
     """Train a network, prune it to a budget in three stages, and evaluate it."""
+    from sanp.experiments.own_network import given_network
+    from sanp.experiments.recipe import make_recipe, merge, read_recipe
+
     if resume is not None:
         threads = settings.pop("threads", None)
         if settings or epochs is not None or out is not None or recipe is not None:
@@ -62,7 +62,7 @@ def parse_epochs(text: str) -> dict[str, int]:
     return dict(zip(("pretrain_epochs", "warmup_epochs", "joint_epochs"), stages, strict=True))
 
 
-def said_of_held_out(recipe: Recipe) -> str:
+def said_of_held_out(recipe: "Recipe") -> str:
     """What is told at the start of a run that holds images out: how many, and what they and the test images are for."""
     amount = recipe.validate or 0
     images = f"{amount:.0%} of the" if amount < 1 else f"{amount:,}"
@@ -74,8 +74,13 @@ def said_of_held_out(recipe: Recipe) -> str:
     )
 
 
-def _start(recipe: Recipe, out: Path | None) -> None:
+def _start(recipe: "Recipe", out: Path | None) -> None:
     """Trains a recipe in the folder ``out``, or in a new one."""
+    from sanp.cli.display import live_progress
+    from sanp.core import distributed
+    from sanp.experiments.run import train
+    from sanp.experiments.run_folder import folder_name
+
     network = recipe.backbone.replace(":", ".").replace("/", ".")
     name = folder_name(f"{network}-{recipe.data.partition(':')[0]}") + f"-{datetime.now():%Y%m%d-%H%M%S}"
     folder = out or Path("runs") / distributed.texts(name)[0]  # the clocks of several processes differ
@@ -90,6 +95,10 @@ def _start(recipe: Recipe, out: Path | None) -> None:
 
 def _go_on(folder: Path, threads: int | None) -> None:
     """Goes on with an interrupted run, with this many threads or as many as it had."""
+    from sanp.cli.display import live_progress
+    from sanp.experiments.run import resumed
+    from sanp.experiments.run_folder import read_run
+
     recipe = read_run(folder)
     with live_progress(console, recipe) as live:
         finished = resumed(folder, watch=live, tell=_tell, threads=threads)
@@ -100,6 +109,8 @@ def _tell(line: str) -> None:
     console.print(plain(line), soft_wrap=True)
 
 
-def _show(finished: Finished, budget: str) -> None:
+def _show(finished: "Finished", budget: str) -> None:
+    from sanp.cli.display import before_and_after
+
     console.print(before_and_after(finished, budget))
     console.print(f"run folder: {plain(finished.folder)}")

@@ -8,8 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from torch import nn
-
 from sanp.core.errors import SanpError, shown, unknown_name
 from sanp.core.limits import LARGEST_NUMBER, LARGEST_WHOLE_NUMBER
 
@@ -113,6 +111,8 @@ def checked_path(path: object) -> Path:
 
 def check_is_network(network: object) -> None:
     """Raises an error if the argument is not a ``torch.nn.Module``."""
+    from torch import nn  # here, since the help of a command uses this file and does without torch
+
     if not isinstance(network, nn.Module):
         raise SanpError(f"{network!r:.60} is a {type(network).__name__}: give a network, a torch.nn.Module")
 

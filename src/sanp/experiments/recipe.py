@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sanp.backbones import BACKBONES
 from sanp.core.checks import check_fields
@@ -13,6 +13,7 @@ from sanp.core.files import read_bytes
 from sanp.core.limits import LARGEST_RECIPE, MOST_DOTS
 from sanp.data.held_out import check_amount
 from sanp.experiments.own_network import is_own
+from sanp.experiments.run_settings import RunSettings
 from sanp.experiments.settings import OWN_SECTION, build_config, kinds, to_toml
 from sanp.gating.budget_range import check_budget, is_time
 from sanp.gating.cap import parse_cap
@@ -28,51 +29,9 @@ RECIPE_FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """All settings of a run."""
+class Recipe(RunSettings):
+    """All settings of a run: the plain ones, then those of each part, which a file has in sections."""
 
-    data: str = "digits"
-    """data set: digits, cifar10, cifar100 or imagefolder:PATH"""
-    backbone: str = "m_cifarnet"
-    """m_cifarnet, vgg19, resnet18, resnet50 or mobilenet_v2; one of your own by --network"""
-    weights: str | None = None
-    """safetensors file to start from, taken wherever name and shape fit"""
-    method: str = "sanp"
-    """pruning method; dense: none"""
-    budget: str = "35%"
-    """computation to keep: a share (35%), a count (60M), a time of an image (1.2ms), or a range (20%..60%)"""
-    max_flops: str | None = None
-    """most that an image may cost (40% or 60M)"""
-    preset: Literal["quick", "paper"] = "quick"
-    """quick: reaches the budget in few epochs; paper: as the paper's text says"""
-    seed: int = 0
-    """seed of the random numbers"""
-    batch_size: int = 128
-    """images in a step of all processes"""
-    image_size: int = 32
-    """side of the images in pixels"""
-    resize: Literal["crop", "pad", "stretch"] = "crop"
-    """how images become square: crop (the middle), pad (with borders) or stretch"""
-    least_steps: int = 25
-    """steps that an epoch over a folder of images has at the least: few images are gone through several times in it"""
-    augment: Literal["short", "standard", "none"] = "short"
-    """changes of training images: short (few epochs), standard (crops, flips), none"""
-    limit: int | None = None
-    """number of training images to use; none: all"""
-    validate: int | float | None = None
-    """training images to hold out and measure on, a number or a share; the test images are read once"""
-    report_on: Literal["test", "held-out"] = "test"
-    """images of the final report; held-out: those of validate, and the test images are not read, as a trial wants"""
-    pretrained: str | None = None
-    """dense network to start from: a file, or the name of one in the package"""
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """auto, cpu, cuda or mps; auto: CUDA or MPS if there is one, else the processor"""
-    start_from: str | None = None
-    """trained gated network to go on from: a file, or the name of one in the package; the dense one is its teacher"""
-    threads: int | None = None
-    """number of processor threads; none: as many as PyTorch chooses"""
-    test_every: int = 1
-    """epochs between two evaluations, on the held-out images or else on the test images; 0: only at the end"""
     spm: SPMConfig = field(default_factory=SPMConfig)
     """the Saliency-and-Pruning Modules"""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)

@@ -23,13 +23,15 @@ OWN_SECTION = {"own_section": True}
 
 @cache
 def help_texts(config: Any) -> dict[str, str]:
-    """The help of each field of a config class: the string under it in the source."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    """The help of each field of a config class, those of its bases too: the string under it in the source."""
     texts: dict[str, str] = {}
-    for line, below in zip(body.body, body.body[1:], strict=False):
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(below, ast.Expr):
-            texts[line.target.id] = str(ast.literal_eval(below.value))
+    bases = [base for base in inspect.getmro(config) if is_dataclass(base)]
+    for each in reversed(bases):
+        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for line, below in zip(body.body, body.body[1:], strict=False):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(below, ast.Expr):
+                texts[line.target.id] = str(ast.literal_eval(below.value))
     return texts
 
 

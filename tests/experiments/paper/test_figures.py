@@ -8,9 +8,9 @@ import pytest
 
 import sanp
 from sanp.cli import app as cli
-from sanp.cli.reproduce import DRAWN
 from sanp.experiments.documents import filled
-from sanp.experiments.paper.figures import FIGURES, figure_rows, make_lines
+from sanp.experiments.paper.contents import DRAWN, FIGURES
+from sanp.experiments.paper.figures import figure_rows, make_lines
 from sanp.experiments.paper.reproduce import reproduce
 from sanp.experiments.paper.rows import Scope
 from sanp.experiments.paper.tables import latest, readme_table

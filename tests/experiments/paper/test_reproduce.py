@@ -11,9 +11,10 @@ import pytest
 import sanp
 from sanp.experiments import metrics
 from sanp.experiments.documents import filled
+from sanp.experiments.paper.contents import TABLES
 from sanp.experiments.paper.pages import check_pages, write_pages
 from sanp.experiments.paper.reproduce import reproduce
-from sanp.experiments.paper.rows import TABLES, Scope, select
+from sanp.experiments.paper.rows import Scope, select
 from sanp.experiments.paper.tables import PAPER, model, readme_table, results_page
 from sanp.experiments.results import append, read_results
 from tests.tools import tiny_run

@@ -14,18 +14,11 @@ from sanp.core.devices import CPU, chosen_device
 from sanp.experiments import run_folder
 from sanp.experiments.metrics import seconds_of
 from sanp.experiments.paper.channel_use import ChannelUse, channel_use
-from sanp.experiments.paper.rows import TABLES, RecipeRow, Scope, row_folder, same_work, select
+from sanp.experiments.paper.contents import FIGURES, TABLES
+from sanp.experiments.paper.rows import RecipeRow, Scope, row_folder, same_work, select
 from sanp.experiments.paper.stale import changed
 from sanp.experiments.results import Line, append, read_run_lines, result_line
 from sanp.experiments.training_batches import Tell
-
-PRUNED = ("table3/resnet18-sanp", "table1/vgg19-sanp", "table1/m_cifarnet-sanp")
-FIGURES: dict[str, tuple[str, ...]] = {
-    "fig1": ("table1/vgg19-ns", "table2/vgg19-ns", "methods/m_cifarnet-ns"),
-    "fig3": PRUNED,
-    "fig4": PRUNED,
-}
-"""the rows that a figure can be made of; the first one is that of the paper"""
 
 
 def figure_rows(

@@ -9,18 +9,11 @@ from typing import Any
 from sanp.core.devices import chosen_device
 from sanp.core.errors import SanpError, unknown_name
 from sanp.experiments.compare import dense_recipe
+from sanp.experiments.paper.contents import TABLES
 from sanp.experiments.paper.stale import changed
 from sanp.experiments.recipe import Recipe, make_recipe, read_recipe
 from sanp.experiments.run_folder import CONFIG, folder_name, read_run
 from sanp.experiments.seeds import check_seeds
-
-TABLES = {
-    "table1": "Table 1: CIFAR-10",
-    "table2": "Table 2: CIFAR-100",
-    "table3": "Table 3: the ablations, a third of ResNet-18 pruned, CIFAR-10",
-    "methods": "Every method on M-CifarNet, CIFAR-10",
-}
-"""folder of recipes, and name of its results file, to the title of the table"""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 from statistics import fmean
 
 from sanp.experiments.documents import markdown_text, table_line
+from sanp.experiments.paper.contents import TABLES
 from sanp.experiments.paper.deciding import deciding_flops
-from sanp.experiments.paper.rows import TABLES, recipes_now
+from sanp.experiments.paper.rows import recipes_now
 from sanp.experiments.paper.stale import changed
 from sanp.experiments.recipe import PRESETS
 from sanp.experiments.results import Line, read_run_lines

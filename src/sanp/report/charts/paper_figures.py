@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from sanp.core.colours import BLUE, GREEN, ORANGE, PINK
 from sanp.core.errors import SanpError
 from sanp.evaluation import LayerReport
-from sanp.experiments.paper.rows import TABLES
+from sanp.experiments.paper.contents import TABLES
 from sanp.experiments.paper.tables import latest, length, model
 from sanp.experiments.results import Line, read_run_lines
 from sanp.experiments.table import display_name
