@@ -25,7 +25,8 @@ import sanp
 from sanp.backbones import ResNet18
 from sanp.core.errors import SlowWarning
 from sanp.engine import compile, profile
-from sanp.engine.bench.bench import Bench, BenchConfig, Prune, bench, durations, meet_budget, random_images
+from sanp.engine.bench.bench import Bench, BenchConfig, Prune, bench, meet_budget
+from sanp.engine.bench.images import random_images
 from sanp.engine.bench.runtimes import Call, dense_calls
 from sanp.engine.bench.tables import (
     engine_table,
@@ -35,6 +36,7 @@ from sanp.engine.bench.tables import (
     write_figure,
     zoo_table,
 )
+from sanp.engine.bench.turns import durations
 from sanp.engine.tuning_cache import processor
 from sanp.experiments.documents import fill
 from sanp.experiments.results import append, commit, read_results

@@ -15,7 +15,8 @@ import engine
 import sanp
 from sanp.data import load
 from sanp.engine import compile
-from sanp.engine.bench.bench import bench, random_images
+from sanp.engine.bench.bench import bench
+from sanp.engine.bench.images import random_images
 from sanp.engine.bench.tables import int8_table
 from sanp.engine.quantise.int8 import FEWEST
 from sanp.engine.quantise.loss import loss_of

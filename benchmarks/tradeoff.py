@@ -25,9 +25,9 @@ from torch import Tensor, nn
 import sanp
 from sanp.core.colours import BLUE, GREEN, GREY, ORANGE
 from sanp.data import Batches
-from sanp.engine.bench.bench import durations
 from sanp.engine.bench.runtimes import dense_calls
 from sanp.engine.bench.tables import write_figure
+from sanp.engine.bench.turns import durations
 from sanp.engine.tuning_cache import processor
 from sanp.experiments import run_folder
 from sanp.experiments.documents import fill

@@ -10,8 +10,7 @@ from torch import Tensor
 
 import sanp
 from sanp.core.errors import SlowWarning
-from sanp.engine.capping import Capping
-from sanp.engine.library import NativeCap
+from sanp.engine.capping import Capping, NativeCap
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.steps import TorchStep, TorchUnit
 from tests.conftest import SmallNet

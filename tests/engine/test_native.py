@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from sanp.core.errors import SanpError
-from sanp.engine.library import NativeProgram, Unavailable, native_library
+from sanp.engine.library import Unavailable, native_library
 from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Window
+from sanp.engine.native_program import NativeProgram
 from tests.tools.engine_cases import random_case, run_case, wrong_cases
 
 try:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sanp.engine import compile, tune, tuning_cache
-from sanp.engine.library import NativeProgram, Unavailable, library_path, native_library
+from sanp.engine.library import Unavailable, library_path, native_library
 from sanp.engine.names import ALGORITHMS
+from sanp.engine.native_program import NativeProgram
 from sanp.engine.timing import Timing
 
 try:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sanp.engine.library import NativeProgram
 from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.byte_operators import ByteConv, ByteMean, BytePool, Dequantise, Quantise
 from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.operators import Operator
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Floats, Shape, Window
+from sanp.engine.native_program import NativeProgram
 from tests.tools.byte_reference import bounds_of, convolved, mean, pooled, rounded_right, sums_of
 
 Bools = NDArray[np.bool_]

@@ -10,26 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sanp.engine.lowering import operators as ops
 from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.byte_operators import ByteConv, ByteMean, BytePool, Dequantise, Quantise
-from sanp.engine.lowering.operators import (
-    Activate,
-    Adaptive,
-    Add,
-    Affine,
-    Channels,
-    Concat,
-    Conv,
-    Flatten,
-    Gate,
-    Input,
-    LayerNorm,
-    Linear,
-    Multiply,
-    Operator,
-    Output,
-    Pool,
-)
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Floats, Pair, Window
 from tests.tools.byte_reference import activated, bounds_of
@@ -51,16 +34,16 @@ class Simulation:
         for operator in writer.operators:
             self._take(operator)
 
-    def _take(self, operator: Operator) -> None:
+    def _take(self, operator: ops.Operator) -> None:
         match operator:
-            case Output(x=x):
+            case ops.Output(x=x):
                 self.outputs.append(self.values[x])
-            case Gate():
+            case ops.Gate():
                 self._gate(operator)
-            case Input(out=out):
+            case ops.Input(out=out):
                 taken = self.inputs.pop(0)
                 self._keep(out, taken.reshape(len(taken), *self.writer.shapes[out]))
-            case Conv() | ByteConv():
+            case ops.Conv() | ByteConv():
                 self._conv(operator)
             case _:
                 self._keep(operator.out, self._plain(operator), self._live_after(operator))
@@ -69,7 +52,7 @@ class Simulation:
         self.values[out] = made
         self.live[out] = torch.ones(made.shape[:2], dtype=torch.bool) if live is None else live
 
-    def _gate(self, gate: Gate) -> None:
+    def _gate(self, gate: ops.Gate) -> None:
         g, x = gate.weights, self.values[gate.x]
         d = (x.abs() if g.absolute else x).mean((2, 3))
         hidden = (d @ _double(g.w1).T + _double(g.b1)).relu()
@@ -77,7 +60,7 @@ class Simulation:
         scale = saliency.clamp(max=g.most) if g.scales else torch.ones_like(saliency)
         self.gates.append((self.decisions[len(self.gates)].bool(), scale))
 
-    def _conv(self, conv: Conv | ByteConv) -> None:
+    def _conv(self, conv: ops.Conv | ByteConv) -> None:
         x, shape = self.values[conv.x], self.writer.shapes[conv.out]
         padded = _padded(x, conv.window, shape[1:], 0.0)  # bytes are less their zero point, which lies around the map
         window = conv.window
@@ -108,7 +91,7 @@ class Simulation:
     def _activated(act: Activation, y: Tensor) -> Tensor:
         return torch.from_numpy(activated(act, y.numpy()))
 
-    def _plain(self, operator: Operator) -> Tensor:
+    def _plain(self, operator: ops.Operator) -> Tensor:
         values, shapes = self.values, self.writer.shapes
         match operator:
             case Quantise(x=x, scale=scale, zero=zero):
@@ -119,54 +102,54 @@ class Simulation:
                 return values[x].mean((2, 3), keepdim=True) * float(scale[0])
             case BytePool(x=x, out=out, window=window):
                 return _largest(values[x], window, shapes[out][1:])
-            case Pool(x=x, out=out, window=window, inverse=inverse):
+            case ops.Pool(x=x, out=out, window=window, inverse=inverse):
                 if inverse is None:
                     return _largest(values[x], window, shapes[out][1:])
                 return _windows(_padded(values[x], window, shapes[out][1:], 0.0), window, shapes[out][1:]).sum(
                     0
                 ) * _double(inverse).reshape(shapes[out][1:])
-            case Adaptive(x=x, out=out, maximum=maximum):
+            case ops.Adaptive(x=x, out=out, maximum=maximum):
                 pool = F.adaptive_max_pool2d if maximum else F.adaptive_avg_pool2d
                 return pool(values[x], shapes[out][1:])
-            case Activate(x=x, act=act):
+            case ops.Activate(x=x, act=act):
                 return self._activated(act, values[x])
-            case Add(a=a, b=b, act=act):
+            case ops.Add(a=a, b=b, act=act):
                 return self._activated(act, values[a] + values[b])
-            case Multiply(a=a, b=b):
+            case ops.Multiply(a=a, b=b):
                 return values[a] * values[b]
-            case Affine(x=x, scale=scale, shift=shift, act=act):
+            case ops.Affine(x=x, scale=scale, shift=shift, act=act):
                 return self._activated(act, values[x] * _double(scale)[:, None, None] + _double(shift)[:, None, None])
-            case Concat(values=joined):
+            case ops.Concat(values=joined):
                 return torch.cat([values[value] for value in joined], 1)
-            case Channels(x=x, source=source):
+            case ops.Channels(x=x, source=source):
                 return values[x][:, list(source)]
-            case Flatten(x=x):
+            case ops.Flatten(x=x):
                 return values[x].flatten(1)[..., None, None]
-            case Linear(x=x, weight=weight, bias=bias, act=act):
+            case ops.Linear(x=x, weight=weight, bias=bias, act=act):
                 y = values[x].flatten(1) @ _double(weight).T + _double(bias)
                 return self._activated(act, y[..., None, None])
-            case LayerNorm(x=x, scale=scale, shift=shift, eps=eps):
+            case ops.LayerNorm(x=x, scale=scale, shift=shift, eps=eps):
                 y = values[x]
                 d = (y - y.mean(1, keepdim=True)) / (y.var(1, keepdim=True, unbiased=False) + float(eps[0])).sqrt()
                 return d * _double(scale)[:, None, None] + _double(shift)[:, None, None]
         raise AssertionError(operator)
 
-    def _live_after(self, operator: Operator) -> Tensor | None:
+    def _live_after(self, operator: ops.Operator) -> Tensor | None:
         live = self.live
         match operator:
-            case Quantise(x=x) | Dequantise(x=x) | ByteMean(x=x) | BytePool(x=x) | Pool(x=x) | Adaptive(x=x):
+            case Quantise(x=x) | Dequantise(x=x) | ByteMean(x=x) | BytePool(x=x) | ops.Pool(x=x) | ops.Adaptive(x=x):
                 return live[x]
-            case Activate(x=x, act=act) if act.kind not in ("sigmoid", "hardsigmoid"):
+            case ops.Activate(x=x, act=act) if act.kind not in ("sigmoid", "hardsigmoid"):
                 return live[x]
-            case Add(a=a, b=b):
+            case ops.Add(a=a, b=b):
                 return live[a] | live[b]
-            case Multiply(a=a, b=b):
+            case ops.Multiply(a=a, b=b):
                 return live[a] & live[b]
-            case Affine(x=x, fills=False):
+            case ops.Affine(x=x, fills=False):
                 return live[x]
-            case Concat(values=joined):
+            case ops.Concat(values=joined):
                 return torch.cat([live[value] for value in joined], 1)
-            case Channels(x=x, source=source):
+            case ops.Channels(x=x, source=source):
                 return live[x][:, list(source)]
         return None
 

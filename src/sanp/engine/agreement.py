@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from sanp.core.modules import call_with, tensors_in
-from sanp.spm.gated_conv import GatedConv
+from sanp.spm.gated_conv import spms_of
 from sanp.spm.module import SPM
 from sanp.spm.recording import Gates, decisions_of, record
 from sanp.tracing.topology import module_path
@@ -103,7 +103,7 @@ def disagreement(
     given, scores = engine.run_forced(batch, decisions_of(gates))
     if not agree(given, expected, [broken], samples):
         return "the native result differs from torch's"
-    spms = {module.name: module.spm for module in network.modules() if isinstance(module, GatedConv)}
+    spms = spms_of(network)
     turned = broken
     for layer, score in scores.items():
         spm = spms[module_path(layer)]

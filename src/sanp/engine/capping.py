@@ -1,20 +1,38 @@
 """The cap of a compiled network: the rule of gating/cap.py, applied by the native programs."""
 
 from collections.abc import Sequence
-from ctypes import c_void_p
+from ctypes import byref, c_void_p
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sanp.engine.library import NativeCap
+from sanp.engine.library import call_native, native_library
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.steps import NativeStep, Spending, TorchStep
 from sanp.gating.cap import Cap
 from sanp.spm.binarize import keep_best
 from sanp.spm.gated_conv import GatedConv
 from sanp.spm.module import SPM
+
+
+class NativeCap:
+    """A cap on what a sample may cost, inside the library; freed with this object.
+
+    ``code`` has its limit, the numbers of its bound and its reserves, as native/cap.cpp reads them.
+    """
+
+    def __init__(self, code: Sequence[int]) -> None:
+        self._library = native_library()
+        self.handle = c_void_p()
+        numbers = np.asarray(code, dtype=np.int64)
+        where = (numbers.ctypes.data, numbers.size)
+        call_native(self._library.sanp_cap, *where, byref(self.handle))
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._library.sanp_cap_free(self.handle)
 
 
 class Capping:
@@ -53,5 +71,5 @@ class Capping:
         """
         decision = spm.binarize.decide(score)
         opened = {name: each.sum(1).long().numpy() for name, each in before.items()}
-        most = self.cap.allowed(layer, opened, (decision.sum(1).long() * spm.group).numpy())
-        return decision if most is None else keep_best(decision, score, torch.from_numpy(most) // spm.group)
+        at_most = self.cap.allowed(layer, opened, (decision.sum(1).long() * spm.group).numpy())
+        return decision if at_most is None else keep_best(decision, score, torch.from_numpy(at_most) // spm.group)

@@ -9,15 +9,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
 
 from sanp.core.errors import SanpError
-from sanp.core.modules import as_arguments, tensors_in
-from sanp.engine.arguments import bound, in_order
+from sanp.core.modules import tensors_in
+from sanp.engine.arguments import in_order
 from sanp.engine.capping import Capping
 from sanp.engine.plan import Plan
 from sanp.engine.steps import Forced, NativeStep, TorchStep, Values
 from sanp.engine.turning import Lift, Turning
+from sanp.engine.wanted_inputs import WantedInputs, from_numpy
 from sanp.gating.cap import Cap
 from sanp.gating.network import GatedNetwork
-from sanp.spm.gated_conv import GatedConv
+from sanp.spm.gated_conv import spms_of
 from sanp.tracing.graph import Value
 from sanp.tracing.topology import module_path
 
@@ -47,13 +48,10 @@ class Engine:
         self.plan = plan
         self._reference = reference
         self._steps = tuple(steps)
-        shapes = tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, Tensor) else leaf, example)
-        self._inputs, self._example = tuple(inputs), bound(reference, *as_arguments(shapes))
-        self._leaves = [leaf for leaf in tree_leaves(self._example) if isinstance(leaf, Tensor)]
-        self._one = isinstance(example, Tensor)
-        self._outputs, self._structure = tuple(outputs), structure
+        self._inputs, self._outputs, self._structure = tuple(inputs), tuple(outputs), structure
+        self._wanted = WantedInputs(reference, example, in_steps=bool(self._steps))
         self._single = structure.is_leaf()
-        self.only = _only_native(self._steps, self._outputs) if self._one and self._single else None
+        self.only = _only_native(self._steps, self._outputs) if self._wanted.is_one_tensor and self._single else None
         """the native program that is the whole network, from one tensor to one; None if there is no such program"""
         self._turning = Turning(reference, self._steps)
         self._lift = 0.0
@@ -108,7 +106,7 @@ class Engine:
         """
         if type(x) is not Tensor or x.layout != torch.strided or x.dtype != torch.float32 or not x.is_cpu:
             return None
-        if x.shape[1:] != self._leaves[0].shape[1:] or not x.is_contiguous() or x.is_neg():
+        if x.shape[1:] != self._wanted.leaves[0].shape[1:] or not x.is_contiguous() or x.is_neg():
             return None
         batch = x.shape[0]
         y = torch.empty(batch, *step.shapes[0])
@@ -116,7 +114,7 @@ class Engine:
         return y if step.program.run_one(x.data_ptr(), y.data_ptr(), batch, step.threads, lift, *capped) else None
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], lift: Lift) -> Any:
-        tensors, wants_numpy = self._checked(args, kwargs)
+        tensors, wants_numpy = self._wanted.taken_from(args, kwargs)
         back: Callable[[Tensor], Any] = (lambda y: y.numpy()) if wants_numpy else (lambda y: y)
         if not self._steps:
             result = self._in_torch(args, kwargs, None, lift)
@@ -166,7 +164,7 @@ class Engine:
             return None
         scores = {} if scores is None else scores
         outputs, _ = self._with_scores(example, Forced(None, scores), lift)
-        spms = {module.name: module.spm for module in self._reference.modules() if isinstance(module, GatedConv)}
+        spms = spms_of(self._reference)
         known = {module_path(layer) for layer in scores}
         if known != set(spms) or not all(bool(each.isfinite().all()) for each in outputs):
             return None
@@ -194,7 +192,7 @@ class Engine:
         def given(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor | np.ndarray):
                 return leaf
-            tensor = _from_numpy(leaf)
+            tensor = from_numpy(leaf)
             return tensor.contiguous() if rows is None or tensor.dim() == 0 else tensor[rows]
 
         def run(given: Any) -> Any:
@@ -202,67 +200,8 @@ class Engine:
 
         return self._turning.in_torch(run, tree_map(given, (args, kwargs)), lift)
 
-    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Tensor], bool]:
-        # Looking at a signature takes longer than a check.
-        one = self._one and len(args) == 1 and not kwargs and isinstance(args[0], Tensor)
-        leaves = list(args) if one else self._in_order(args, kwargs)
-        if len(leaves) != len(self._leaves):
-            raise SanpError(f"{len(leaves)} tensors were given: this network takes {len(self._leaves)}")
-        wants_numpy = any(isinstance(leaf, np.ndarray) for leaf in leaves)
-        tensors = [_as_tensor(leaf, like.dtype) for leaf, like in zip(leaves, self._leaves, strict=True)]
-        for tensor, like in zip(tensors, self._leaves, strict=True):
-            if tensor.shape[1:] != like.shape[1:] or tensor.dim() != like.dim():
-                wanted = ", ".join(map(str, like.shape[1:]))
-                raise SanpError(
-                    f"an input of shape {tuple(tensor.shape)} was given: wanted is (N, {wanted}), as the example_input "
-                    "was; compile again with an example of the new size"
-                )
-        if self._steps and len({len(tensor) for tensor in tensors}) > 1:
-            raise SanpError(f"inputs of batch sizes {[len(t) for t in tensors]} were given: all must have the same")
-        return tensors, wants_numpy
-
-    def _in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The tensors in the order of the example's; what is no tensor must be as it was there."""
-        given = bound(self._reference, args, kwargs)
-        if given.keys() != self._example.keys():
-            raise SanpError(
-                f"arguments {list(given)} were given: this network was compiled with {list(self._example)}; compile "
-                "again with an example_input of these"
-            )
-        leaves: list[Any] = []
-        for name, value in self._example.items():
-            parts, wanted = tree_leaves(given[name]), tree_leaves(value)
-            tensors = [part for part in parts if isinstance(part, Tensor | np.ndarray)]
-            rest = [part for part in parts if not isinstance(part, Tensor | np.ndarray)]
-            fixed = [part for part in wanted if not isinstance(part, Tensor)]
-            same = len(rest) == len(fixed) and all(a is b or a == b for a, b in zip(rest, fixed, strict=True))
-            if self._steps and not same:
-                raise SanpError(
-                    f"{name} was given {rest}: this network was compiled with {fixed}; compile again with an "
-                    "example_input that has it"
-                )
-            leaves += tensors
-        return leaves
-
 
 def _only_native(steps: Sequence[NativeStep | TorchStep], outputs: tuple[Value, ...]) -> NativeStep | None:
     """The native program that is the whole network, if one is."""
     step = steps[0] if len(steps) == 1 else None
     return step if isinstance(step, NativeStep) and step.outputs == outputs else None
-
-
-def _from_numpy(leaf: Any) -> Tensor:
-    tensor: Tensor = torch.from_numpy(np.ascontiguousarray(leaf)) if isinstance(leaf, np.ndarray) else leaf.detach()
-    return tensor
-
-
-def _as_tensor(leaf: Any, dtype: torch.dtype) -> Tensor:
-    tensor = _from_numpy(leaf)
-    if tensor.device.type != "cpu":
-        raise SanpError(f"an input on {tensor.device} was given: a compiled network runs on the CPU; use x.cpu()")
-    if tensor.layout != torch.strided:
-        raise SanpError(f"an input with layout {tensor.layout} was given: give a dense one, as x.to_dense()")
-    if tensor.dtype != dtype:
-        raise SanpError(f"an input of {tensor.dtype} was given: wanted is {dtype}; use x.to({dtype})")
-    result: Tensor = tensor.resolve_conj().resolve_neg().contiguous()  # memory that holds the numbers themselves
-    return result

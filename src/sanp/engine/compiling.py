@@ -57,10 +57,7 @@ def compile(
     """
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= 1024:
         raise SanpError(f"threads={threads!r} was given: wanted is a number from 1 to 1024")
-    if precision not in PRECISIONS:
-        raise unknown_name("precision", precision, PRECISIONS)
-    if precision == "fp32" and calibration is not None:
-        raise SanpError('calibration was given for precision="fp32", which needs none: say precision="int8"')
+    check_precision(precision, calibration)
     network = unwrapped(network)
     _check_network(network)
     reference = copy_of(network).eval().requires_grad_(False)
@@ -84,6 +81,14 @@ def compile(
             engine = builder.in_torch(str(reason), cap)
     _warn_of_torch(engine.plan)
     return engine
+
+
+def check_precision(precision: str, calibration: object) -> None:
+    """Raises an error for a precision that there is not, or a calibration that it does not need."""
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
+    if precision == "fp32" and calibration is not None:
+        raise SanpError('calibration was given for precision="fp32", which needs none: say precision="int8"')
 
 
 def _without_cap(reference: nn.Module) -> Cap | None:

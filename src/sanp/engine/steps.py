@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
 from sanp.core.errors import SanpError
-from sanp.engine.library import NativeProgram
 from sanp.engine.lowering.batch_size import Count, Tiled
+from sanp.engine.native_program import NativeProgram
 from sanp.engine.plan import PlanRow
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.tracing.graph import Node, Value
@@ -89,33 +89,37 @@ class NativeStep:
         if any(len(x) != batch for x in given):
             raise SanpError(f"a native segment is given {[len(x) for x in given]} rows for {batch} samples")
         made = [torch.empty(batch, *shape) for shape in self.shapes]
-        addresses = ([x.data_ptr() for x in given], [y.data_ptr() for y in made])
         single, each = (lift, None) if isinstance(lift, float) else (0.0, np.ascontiguousarray(lift, np.float32))
-        lifts = None if each is None else each.ctypes.data
-        capped = {} if spending is None or not self.gates else spending.of(self)
+        settings: dict[str, Any] = {"lift": single, "lifts": None if each is None else each.ctypes.data}
+        if spending is not None and self.gates:
+            settings |= spending.of(self)
+        addresses = [x.data_ptr() for x in given], [y.data_ptr() for y in made]
         if forced is None or not self.gates:
-            finite = self.program.run_at(*addresses, batch, self.threads, lift=single, lifts=lifts, **capped)
+            finite = self.program.run_at(*addresses, batch, self.threads, **settings)
         else:
-            scores = torch.empty(batch, sum(gate.channels for gate in self.gates))
-            opened = None
-            if forced.decisions is not None:
-                opened = (
-                    torch.cat([forced.decisions[gate.layer] for gate in self.gates], 1).to(torch.uint8).contiguous()
-                )
-            address = None if opened is None else opened.data_ptr()
-            finite = self.program.run_at(
-                *addresses,
-                batch,
-                self.threads,
-                forced=address,
-                scores=scores.data_ptr(),
-                lift=single,
-                lifts=lifts,
-                **capped,
-            )
-            parts = scores.split([gate.channels for gate in self.gates], 1)
-            forced.scores |= {gate.layer: part[:, : gate.groups] for gate, part in zip(self.gates, parts, strict=True)}
+            finite = self._run_forced(*addresses, batch, forced, settings)
         values.update(zip(self.outputs, made, strict=True))
+        return finite
+
+    def _run_forced(
+        self, inputs: list[int], outputs: list[int], batch: int, forced: Forced, settings: dict[str, Any]
+    ) -> bytes:
+        """Runs the program with the decisions of ``forced``, whose scores it fills in."""
+        scores = torch.empty(batch, sum(gate.channels for gate in self.gates))
+        opened = None
+        if forced.decisions is not None:
+            opened = torch.cat([forced.decisions[gate.layer] for gate in self.gates], 1).to(torch.uint8).contiguous()
+        finite = self.program.run_at(
+            inputs,
+            outputs,
+            batch,
+            self.threads,
+            forced=None if opened is None else opened.data_ptr(),
+            scores=scores.data_ptr(),
+            **settings,
+        )
+        parts = scores.split([gate.channels for gate in self.gates], 1)
+        forced.scores |= {gate.layer: part[:, : gate.groups] for gate, part in zip(self.gates, parts, strict=True)}
         return finite
 
 

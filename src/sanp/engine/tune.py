@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sanp.engine import tuning_cache
-from sanp.engine.library import NativeProgram, library_path
+from sanp.engine.library import library_path
 from sanp.engine.lowering.operators import Conv
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.names import ALGORITHMS
+from sanp.engine.native_program import NativeProgram
 from sanp.engine.timing import Timing
 
 _ROUNDS = 4

@@ -40,12 +40,12 @@ def hard_decision(saliency: Tensor, *, keep_one: bool = True) -> Tensor:
     return at_least_one(decision, saliency) if keep_one else decision
 
 
-def keep_best(decision: Tensor, score: Tensor, most: Tensor) -> Tensor:
-    """The decisions (N, C), with no more than ``most`` (N,) open: the highest scores stay, of equal ones the first."""
+def keep_best(decision: Tensor, score: Tensor, at_most: Tensor) -> Tensor:
+    """The decisions (N, C), but at most ``at_most`` (N,) open: the highest scores stay, of equal ones the first."""
     order = torch.where(decision > 0, score, -math.inf).sort(stable=True, dim=1, descending=True).indices
     places = torch.arange(order.shape[1], device=order.device)
     place = torch.empty_like(order).scatter_(1, order, places.expand_as(order))
-    return decision * (place < most[:, None])
+    return decision * (place < at_most[:, None])
 
 
 class Drawn(NamedTuple):

@@ -63,12 +63,17 @@ class GatedConv(_Normalised):
     def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C_in, ...) -> (N, C_out, ...)
         """Eq. 4. All channels are computed here and pruned ones set to zero; the engine skips pruned ones."""
         gates = self.spm(x)
-        most = allowed(self.name, gates)
-        if most is not None:
-            gates = gates.deciding(self.spm.strongest(gates, most))
+        at_most = allowed(self.name, gates)
+        if at_most is not None:
+            gates = gates.deciding(self.spm.strongest(gates, at_most))
         y = self.features(x, *settings, **named)
         note(self.name, gates)
         return self.scaled(y, gates.scale)
+
+
+def spms_of(network: nn.Module) -> dict[str, SPM]:
+    """The SPM of every gated convolution inside a network, by the name of the layer."""
+    return {module.name: module.spm for module in network.modules() if isinstance(module, GatedConv)}
 
 
 class FollowingConv(_Normalised):

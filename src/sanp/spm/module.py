@@ -159,10 +159,10 @@ class SPM(nn.Module):
         """The scores (N, C_out / group) from which the decisions in ``gates`` were made: open where they are high."""
         return self._score(gates.saliency)
 
-    def strongest(self, gates: Gates, most: Tensor) -> Tensor:
-        """The decisions in ``gates`` (N, C_out), with no more than ``most`` (N,) open: those of the highest scores."""
+    def strongest(self, gates: Gates, at_most: Tensor) -> Tensor:
+        """The decisions in ``gates`` (N, C_out), but at most ``at_most`` (N,) open: those of the highest scores."""
         decision = gates.decision[:, :: self.group]
-        return self._each(keep_best(decision, self._score(gates.saliency), most // self.group))
+        return self._each(keep_best(decision, self._score(gates.saliency), at_most // self.group))
 
     def _score(self, saliency: Tensor) -> Tensor:
         """The mean score of every group of neighbouring channels."""

@@ -57,6 +57,10 @@ class Node:
         """The operator's name without the underscore at the end of in-place forms."""
         return self.op.removesuffix("_")
 
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument that was given at ``position`` or as the keyword ``name``; else ``default``."""
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
     def inputs(self) -> list[Value]:
         """The arguments that depend on the network's input."""
         return [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]

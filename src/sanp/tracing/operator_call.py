@@ -30,11 +30,6 @@ class OperatorCall:
         assert out is not None
         return self.shapes[out.index]
 
-    def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """An argument of the operator, given at ``position`` or as the keyword ``name``; else ``default``."""
-        args = self.node.args
-        return args[position] if len(args) > position else self.node.kwargs.get(name, default)
-
 
 def constant_along(masks: Tensor, dims: list[int]) -> Tensor | None:
     """The ids without the dimensions ``dims``, if they are constant along each of them; else None."""

@@ -38,7 +38,7 @@ def _pool(call: OperatorCall) -> Any:
 
 def _pad(call: OperatorCall) -> Any:
     """Zeros around a map change no channel's mask; added zero channels are always zero; other padding is live."""
-    masks, pads, value = call.of(call.node.args[0]), call.node.args[1], call.argument(2, "value", 0)
+    masks, pads, value = call.of(call.node.args[0]), call.node.args[1], call.node.argument(2, "value", 0)
     if value != 0:
         return torch.nn.functional.pad(masks, pads, value=LIVE)
     around = 2 * max(0, masks.dim() - 2)
@@ -52,7 +52,7 @@ def _pad(call: OperatorCall) -> Any:
 def reduced_dims(call: OperatorCall) -> list[int]:
     """The dimensions that a mean, sum, maximum or norm reduces, counted from the first."""
     rank = len(call.shapes[call.node.inputs()[0].index])
-    dims = call.argument(2, "dim") if "norm" in call.node.op else call.argument(1, "dim")
+    dims = call.node.argument(2, "dim") if "norm" in call.node.op else call.node.argument(1, "dim")
     dims = [dims] if isinstance(dims, int) else list(dims or range(rank))
     return [dim % rank for dim in dims] if rank else []
 
@@ -79,7 +79,7 @@ def _reduce(call: OperatorCall) -> Any:
 def dim_along(call: OperatorCall) -> int:
     """The dimension along which ``topk``, ``sort``, ``cumsum`` and the like work, counted from the first."""
     name, rank = call.node.base_op, len(call.shapes[call.node.inputs()[0].index])
-    dim = call.argument(2 if name == "topk" else 1, "dim", -1)
+    dim = call.node.argument(2 if name == "topk" else 1, "dim", -1)
     if not isinstance(dim, int):
         raise TypeError(f"{name} along {dim}")
     return dim % rank
@@ -108,7 +108,7 @@ def _attention(call: OperatorCall) -> Any:
 
 def _gated_half(call: OperatorCall) -> Any:
     """A gated linear unit, the first half times a sigmoid of the second: zero where the first half is."""
-    dim = call.argument(1, "dim", -1)
+    dim = call.node.argument(1, "dim", -1)
     return call.of(call.node.args[0]).chunk(2, dim)[0]
 
 
@@ -151,11 +151,11 @@ def _quotient(call: OperatorCall) -> Any:
 
 def _clamp(call: OperatorCall) -> Any:
     """Zero stays zero if it lies between the bounds, and these are constants."""
-    low, high = call.argument(1, "min"), call.argument(2, "max")
+    low, high = call.node.argument(1, "min"), call.node.argument(2, "max")
     if call.node.base_op == "clamp_max":
-        low, high = None, call.argument(1, "max")
+        low, high = None, call.node.argument(1, "max")
     elif call.node.base_op == "hardtanh":
-        low, high = call.argument(1, "min_val", -1), call.argument(2, "max_val", 1)
+        low, high = call.node.argument(1, "min_val", -1), call.node.argument(2, "max_val", 1)
     fixed = all(isinstance(bound, int | float | None) for bound in (low, high))
     inside = fixed and (low is None or low <= 0) and (high is None or high >= 0)
     return call.of(call.node.args[0]) if inside else None

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 import sanp
 from sanp.core.errors import SanpError
 from sanp.engine.bench import runtimes
-from sanp.engine.bench.bench import BenchConfig, bench, durations, random_images
+from sanp.engine.bench.bench import BenchConfig, bench
+from sanp.engine.bench.images import random_images
 from sanp.engine.bench.tables import (
     engine_table,
     threads_table,
@@ -20,6 +21,7 @@ from sanp.engine.bench.tables import (
     write_figure,
     zoo_table,
 )
+from sanp.engine.bench.turns import durations
 from sanp.experiments.documents import filled
 from sanp.experiments.results import read_results
 from tests.conftest import SmallNet

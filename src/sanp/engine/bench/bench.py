@@ -4,10 +4,8 @@ Threads are pinned, numbers are fp32, calls of all runtimes alternate, and times
 dense fp32 runtime and to the engine's own dense time.
 """
 
-import contextlib
 import copy
 import itertools
-import os
 import statistics
 import time
 import warnings
@@ -16,13 +14,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sanp.core.checks import check_fields
 from sanp.core.errors import LossWarning, SanpError, unknown_name
 from sanp.core.int8_calibration import kept_calibration
 from sanp.engine.bench.runtimes import FP32, Call, call_on, dense_calls
+from sanp.engine.bench.turns import ShowShare, durations, pinned
 from sanp.engine.compiling import PRECISIONS, compile
 from sanp.engine.tuning_cache import processor
 from sanp.gating.accounting import mean_kept
@@ -111,8 +109,6 @@ class Bench:
         return asdict(self)
 
 
-ShowShare = Callable[[float], None]
-"""shows how much of a timing is done, a share from 0 to 1"""
 Prune = Callable[[GatedNetwork, Tensor, float], None]
 """sets the gates of a network so that a share of its FLOPs is left on the images"""
 
@@ -142,7 +138,7 @@ def bench(
     """
     turns = [images[(torch.arange(config.batch) + first) % len(images)] for first in _starts(len(images), config.batch)]
     x = turns[0]
-    with _pinned(config), torch.no_grad():
+    with pinned(config.threads, config.core), torch.no_grad():
         calls, missing = dense_calls(dense, x, images, threads=config.threads, wanted=config.runtimes, tell=tell)
         tell("compiling: dense, in the engine ...")
         calls[OWN], native = _engine(dense, turns, images, config)
@@ -161,18 +157,18 @@ def bench(
         tell(f"timing {len(calls)} networks in turns, {config.seconds * len(calls):.0f} s ...")
         alone = config.threads == 1 and config.device == "cpu"
         clock = time.process_time if alone else time.perf_counter
-        times = {
-            name: statistics.median(found)
-            for name, found in durations(calls, config.seconds * len(calls), clock, progress=progress).items()
-        }
+        taken = durations(calls, config.seconds * len(calls), clock, progress=progress)
+    rows = _rows({what: statistics.median(found) for what, found in taken.items()}, kept, config.batch)
+    return Bench(name, config.batch, config.threads, processor(), rows, missing, config.precision, tuple(in_torch))
+
+
+def _rows(times: Mapping[str, float], kept: Mapping[str, float], batch: int) -> tuple[BenchRow, ...]:
+    """The rows of what took these seconds for a batch; what is not in ``kept`` computed everything."""
     best = min((times[reference] for reference in FP32 if reference in times), default=None)
-    rows = tuple(
-        BenchRow(
-            what, kept.get(what, 1.0), 1e3 * taken / config.batch, taken / best if best else None, taken / times[OWN]
-        )
+    return tuple(
+        BenchRow(what, kept.get(what, 1.0), 1e3 * taken / batch, taken / best if best else None, taken / times[OWN])
         for what, taken in times.items()
     )
-    return Bench(name, config.batch, config.threads, processor(), rows, missing, config.precision, tuple(in_torch))
 
 
 def _variants(
@@ -217,67 +213,3 @@ def _engine(network: nn.Module, turns: list[Tensor], images: Tensor, config: Ben
         )
     order = itertools.cycle(turns)
     return lambda: fast(next(order)), fast.plan.native
-
-
-@contextlib.contextmanager
-def _pinned(config: BenchConfig) -> Iterator[None]:
-    """This process on as many cores as threads, and torch with as many threads."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    if config.core is not None and config.core not in allowed:
-        raise SanpError(f"core {config.core} is not among {sorted(allowed)}: choose one of them")
-    if config.core is not None and config.threads == 1:
-        chosen = {config.core}
-    else:
-        chosen = set(sorted(allowed)[-config.threads :])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads)
-    try:
-        if chosen:
-            os.sched_setaffinity(0, chosen)
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        if chosen:
-            os.sched_setaffinity(0, allowed)
-
-
-def durations(
-    calls: Mapping[str, Call],
-    seconds: float,
-    clock: Callable[[], float],
-    *,
-    warm: int = 1,
-    burst: int = 3,
-    progress: ShowShare = lambda share: None,
-) -> dict[str, list[float]]:
-    """The times of each call, taken in turns until ``seconds`` have passed.
-
-    In each turn a call runs ``warm`` times untimed, to fill the caches, and then ``burst`` times by ``clock``.
-    ``progress`` is called between turns with the share of the seconds that have passed.
-    """
-    for call in calls.values():
-        call()
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + seconds
-    while (left := end - time.perf_counter()) > 0 or min(map(len, times.values())) < 5:
-        progress(1 - max(0.0, left) / seconds if seconds else 1.0)
-        for name, call in calls.items():
-            for _ in range(warm):
-                call()
-            for _ in range(burst):
-                start = clock()
-                call()
-                times[name].append(clock() - start)
-    return times
-
-
-def random_images(shape: tuple[int, ...], count: int, seed: int = 0) -> Tensor:
-    """Inputs that differ as photographs do, in brightness, contrast and colour, so that gates differ too."""
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(count, *shape, generator=generator)
-    if len(shape) != 3:
-        return noise
-    coarse = torch.randn(count, shape[0], 6, 6, generator=generator)
-    smooth = F.interpolate(coarse, size=shape[1:], mode="bilinear")
-    contrast = 0.3 + 2 * torch.rand(count, 1, 1, 1, generator=generator)
-    return smooth * contrast + torch.randn(count, shape[0], 1, 1, generator=generator)

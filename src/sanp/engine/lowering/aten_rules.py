@@ -15,7 +15,6 @@ from sanp.engine.lowering.elementwise import (
     ACTIVATION_OPERATORS,
     BATCH_NORMS,
     activation_of,
-    argument,
     batch_norm_of,
     constant_of,
     norm_weights,
@@ -86,7 +85,7 @@ def _add(low: Lowering, node: Node) -> None:
     a, b = node.args[:2]
     if not isinstance(a, Value) or not isinstance(b, Value):
         return _with_constant(low, node)
-    factor = float(argument(node, 2, "alpha", 1)) * (-1.0 if node.base_op == "sub" else 1.0)
+    factor = float(node.argument(2, "alpha", 1)) * (-1.0 if node.base_op == "sub" else 1.0)
     if factor == 1 and low.shape(a) == low.shape(b) and len(low.shape(a)) < 5:
         return low.define(node.outputs[0], low.add_values(a, b))
     return sum_of(low, node, a, b, factor)
@@ -95,7 +94,7 @@ def _add(low: Lowering, node: Node) -> None:
 def _reversed_difference(low: Lowering, node: Node) -> None:
     """A number minus features."""
     x, number = node.args[:2]
-    alpha = argument(node, 2, "alpha", 1)
+    alpha = node.argument(2, "alpha", 1)
     if not isinstance(x, Value) or not isinstance(number, int | float) or low.channels_last(x) is not None:
         raise Unsupported("a difference that is not a number minus features")
     channels = sample_shape(low.shape(x))[0]
@@ -125,9 +124,9 @@ def _max_pool(low: Lowering, node: Node) -> None:
     x, kernel = node.args[:2]
     window = Window(
         kernel=pair(kernel),
-        stride=pair(argument(node, 2, "stride", None) or kernel),
-        padding=pair(argument(node, 3, "padding", 0)),
-        dilation=pair(argument(node, 4, "dilation", 1)),
+        stride=pair(node.argument(2, "stride", None) or kernel),
+        padding=pair(node.argument(3, "padding", 0)),
+        dilation=pair(node.argument(4, "dilation", 1)),
     )
     _, *size = sample_shape(low.shape(node.outputs[0]))  # type: ignore[arg-type]
     low.define(node.outputs[0], low.writer.pool(low.native(x), window, (size[0], size[1])))
@@ -139,13 +138,13 @@ def _average_pool(low: Lowering, node: Node) -> None:
     x, kernel = node.args[:2]
     window = Window(
         kernel=pair(kernel),
-        stride=pair(argument(node, 2, "stride", None) or kernel),
-        padding=pair(argument(node, 3, "padding", 0)),
+        stride=pair(node.argument(2, "stride", None) or kernel),
+        padding=pair(node.argument(3, "padding", 0)),
     )
     ones = torch.ones(1, 1, *low.shape(x)[2:])
-    options = {"count_include_pad": argument(node, 5, "count_include_pad", True)}
-    options |= {"ceil_mode": argument(node, 4, "ceil_mode", False)}
-    options |= {"divisor_override": argument(node, 6, "divisor_override", None)}
+    options = {"count_include_pad": node.argument(5, "count_include_pad", True)}
+    options |= {"ceil_mode": node.argument(4, "ceil_mode", False)}
+    options |= {"divisor_override": node.argument(6, "divisor_override", None)}
     mean = torch.nn.functional.avg_pool2d(ones, window.kernel, window.stride, window.padding, **options)
     total = torch.nn.functional.avg_pool2d(
         ones, window.kernel, window.stride, window.padding, ceil_mode=options["ceil_mode"], divisor_override=1
@@ -199,8 +198,8 @@ def _group_norm(low: Lowering, node: Node) -> None:
 def _average_pool_upright(low: Lowering, node: Node) -> None:
     """Over the first of three dimensions, as the local response norm of AlexNet has it."""
     x, kernel = node.args[:2]
-    kernel, stride = list(kernel), list(argument(node, 2, "stride", None) or kernel)
-    options = [argument(node, 3, "padding", [0]), argument(node, 4, "ceil_mode", False)]
+    kernel, stride = list(kernel), list(node.argument(2, "stride", None) or kernel)
+    options = [node.argument(3, "padding", [0]), node.argument(4, "ceil_mode", False)]
     if kernel[1:] != [1, 1] or stride[1:] != [1, 1] or any(options[0]) or options[1] or len(node.args) > 6:
         raise Unsupported("an average over three dimensions that is not along the first alone")
     _, *size = sample_shape(low.shape(node.outputs[0]))  # type: ignore[arg-type]

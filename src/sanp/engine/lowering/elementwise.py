@@ -20,11 +20,6 @@ ACTIVATION_OPERATORS = (*_PLAIN, *_CLIPS, "leaky_relu", "abs", "elu", "gelu", "_
 """names of the aten operators that :func:`activation_of` knows"""
 
 
-def argument(node: Node, position: int, name: str, default: Any) -> Any:
-    """An argument that may have been given by position, by name, or not at all."""
-    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
-
-
 def activation_of(node: Node, channels: int) -> Activation:
     """The activation that a node applies to a map of so many channels."""
     name = node.base_op
@@ -35,13 +30,13 @@ def activation_of(node: Node, channels: int) -> Activation:
     if name == "abs":
         return Activation("leaky", -1.0)
     if name == "leaky_relu":
-        return Activation("leaky", float(argument(node, 1, "negative_slope", 0.01)))
+        return Activation("leaky", float(node.argument(1, "negative_slope", 0.01)))
     if name == "gelu":
         return Activation("gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu")
     if name == "elu":
-        if argument(node, 2, "scale", 1) != 1 or argument(node, 3, "input_scale", 1) != 1:
+        if node.argument(2, "scale", 1) != 1 or node.argument(3, "input_scale", 1) != 1:
             raise Unsupported("a scaled elu")
-        return Activation("elu", float(argument(node, 1, "alpha", 1.0)))
+        return Activation("elu", float(node.argument(1, "alpha", 1.0)))
     if name == "_prelu_kernel":
         if not isinstance(node.args[1], Tensor):
             raise Unsupported("slopes that depend on the input")
@@ -52,7 +47,7 @@ def activation_of(node: Node, channels: int) -> Activation:
 
 def _clip(node: Node, lowest: float, highest: float) -> Activation:
     names = ("min_val", "max_val") if node.base_op == "hardtanh" else ("min", "max")
-    low, high = argument(node, 1, names[0], lowest), argument(node, 2, names[1], highest)
+    low, high = node.argument(1, names[0], lowest), node.argument(2, names[1], highest)
     low, high = -np.inf if low is None else low, np.inf if high is None else high
     if not isinstance(low, int | float) or not isinstance(high, int | float) or low > high:
         raise Unsupported("a clamp between tensors")

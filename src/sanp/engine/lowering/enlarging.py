@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from sanp.engine.lowering.elementwise import argument
 from sanp.engine.lowering.known import Moved, Padded, Places
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.moves import move
@@ -18,14 +17,14 @@ def pad(low: Lowering, node: Node) -> None:
     """Zeros around a map, channels of zeros, zeros along any dimension; a negative padding cuts off."""
     x, pads = node.args[:2]
     if len(low.shape(x)) == 4 and len(pads) == 6 and not any(pads[:4]) and min(pads) >= 0:
-        if argument(node, 2, "value", 0) != 0:
+        if node.argument(2, "value", 0) != 0:
             raise Unsupported("padding that is not zeros around a map")
         read, (before, after) = low.native(x), pads[4:]
         zeros = {n: low.constant(x, low.shape(x)[1], 0.0) for n in (before, after) if n}
         blank = [low.writer.channels(zeros[n], [0] * n) if n else None for n in (before, after)]
         parts = [part for part in (blank[0], read, blank[1]) if part is not None]
         return low.define(node.outputs[0], low.writer.concat(parts))
-    if argument(node, 2, "value", 0) != 0 or len(pads) > 2 * (len(low.shape(x)) - 1):
+    if node.argument(2, "value", 0) != 0 or len(pads) > 2 * (len(low.shape(x)) - 1):
         raise Unsupported("padding that is not zeros around a map")
     if len(low.shape(x)) != 4 or len(pads) > 4 or min(pads) < 0:
         moved = low.moved(x)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from sanp.engine.lowering.arranging import numbered
-from sanp.engine.lowering.elementwise import argument
 from sanp.engine.lowering.known import Moved
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.shapes import sample_shape
@@ -17,7 +16,7 @@ from sanp.tracing.graph import Node, Value
 
 def concatenate(low: Lowering, node: Node) -> None:
     """Along the channels as such; along others as elements of all parts in another order."""
-    parts, dim = node.args[0], argument(node, 1, "dim", 0)
+    parts, dim = node.args[0], node.argument(1, "dim", 0)
     values = [part for part in parts if isinstance(part, Value)]
     if not values:
         raise Unsupported("a concatenation of constants")
@@ -40,7 +39,7 @@ def _channels_of(low: Lowering, part: Value | Tensor, like: Value) -> int:
 
 def stack(low: Lowering, node: Node) -> None:
     """Along a new dimension."""
-    parts, dim = node.args[0], argument(node, 1, "dim", 0)
+    parts, dim = node.args[0], node.argument(1, "dim", 0)
     if not all(isinstance(part, Value) for part in parts):
         raise Unsupported("a stack with a constant")
     dim %= len(low.shape(parts[0])) + 1

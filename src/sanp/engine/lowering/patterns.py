@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sanp.engine.lowering.elementwise import argument
 from sanp.engine.lowering.units import Unit
 from sanp.tracing.graph import Node, Trace, Value
 
@@ -76,13 +75,13 @@ def _run_instance_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, ep
 def _total(node: Node, makers: dict[Value, Node], readers: Counter[Value]) -> tuple[Node, list[Value]] | None:
     """A stack along a dimension of which the sum or the mean is taken over that dimension."""
     stack = _inner(node.args[0], makers, readers) if node.base_op in ("sum", "mean") and node.args else None
-    if stack is None or stack.op != "stack" or argument(node, 2, "keepdim", False) or node.kwargs.get("dtype"):
+    if stack is None or stack.op != "stack" or node.argument(2, "keepdim", False) or node.kwargs.get("dtype"):
         return None
-    parts, over = stack.args[0], argument(node, 1, "dim", None)
+    parts, over = stack.args[0], node.argument(1, "dim", None)
     if not all(isinstance(part, Value) for part in parts) or over is None or stack.outputs[0] is None:
         return None
     over = [over] if isinstance(over, int) else list(over)
-    if over != [argument(stack, 1, "dim", 0)]:
+    if over != [stack.argument(1, "dim", 0)]:
         return None
     count = len(parts) if node.base_op == "mean" else 1
     made = replace(node, op=TOTAL, args=(parts, count), kwargs={}, func=_run_total)

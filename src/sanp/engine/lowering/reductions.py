@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from sanp.engine.lowering.arranging import arranged, numbered
-from sanp.engine.lowering.elementwise import argument
 from sanp.engine.lowering.known import Moved, Pending, Places
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.shapes import Window
@@ -26,13 +25,13 @@ def reduce(low: Lowering, node: Node, *, maximum: bool, mean: bool = False) -> N
     if len(node.outputs) > 1 and node.outputs[1] is not None:
         low.define(node.outputs[1], Places())
     shape, dims = low.shape(x), len(low.shape(x))
-    over = _dimensions(argument(node, 1, "dim", None), dims)
+    over = _dimensions(node.argument(1, "dim", None), dims)
     if node.kwargs.get("dtype") not in (None, torch.float32):
         raise Unsupported(f"{node.op} in another precision")
     last = low.channels_last(x)
     count = math.prod(shape[d] for d in over)
     scale = 1.0 if mean else float(count)
-    if last is not None and over == list(range(1, dims - 1)) and not argument(node, 2, "keepdim", False):
+    if last is not None and over == list(range(1, dims - 1)) and not node.argument(2, "keepdim", False):
         return _defined(low, node, low.writer.adaptive(low.written(last), (1, 1), maximum=maximum), scale, maximum)
     if last is None and dims > 2 and over == list(range(2, dims)):
         return _defined(low, node, low.writer.adaptive(low.native(x), (1, 1), maximum=maximum), scale, maximum)
@@ -102,7 +101,7 @@ def softmax(low: Lowering, node: Node) -> None:
     x, dim = node.args[:2]
     dims = len(low.shape(x))
     (over,) = _dimensions(dim, dims)
-    if argument(node, 2, "half_to_float", False):
+    if node.argument(2, "half_to_float", False):
         raise Unsupported("a softmax in another precision")
     kept = [d for d in range(1, dims) if d != over]
     moved, order = low.moved(x), [d - 1 for d in (over, *kept)]

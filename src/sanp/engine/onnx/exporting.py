@@ -13,12 +13,12 @@ from torch.utils._pytree import tree_leaves
 
 from sanp.core.checks import check_is_network, checked_path, is_installed
 from sanp.core.copying import copy_of
-from sanp.core.errors import SanpError, unknown_name
+from sanp.core.errors import SanpError
 from sanp.core.files import write_atomically
 from sanp.core.modules import call_with, unwrapped
 from sanp.engine.agreement import agree, check_batches, near_ties
 from sanp.engine.compiled import Engine
-from sanp.engine.compiling import PRECISIONS
+from sanp.engine.compiling import check_precision
 from sanp.engine.onnx.exported import ExportedFile
 from sanp.engine.onnx.int8 import check_int8, int8_model, int8_reference
 from sanp.engine.onnx.masked import masked_model
@@ -56,27 +56,11 @@ def export(
     metadata, as ``sanp.form`` and ``sanp.why``. Needs the extra ``onnx``.
     """
     check_is_network(network)
-    network = unwrapped(network)
-    path = checked_path(path)
-    if dynamic not in (True, False, "auto"):
-        raise SanpError(f"dynamic={dynamic!r} was given: wanted is True, False or 'auto'")
-    for needed in ("onnx", "onnxruntime"):
-        if not is_installed(needed):
-            raise SanpError(f'{needed} is not installed: export needs it; pip install "sanp[onnx]"')
+    network, path = unwrapped(network), checked_path(path)
+    _check_wanted(network, path, example_input, dynamic)
+    check_precision(precision, calibration)
     import onnx
 
-    if not isinstance(example_input, Tensor) or example_input.dim() < 2 or len(example_input) == 0:
-        raise SanpError("example_input must be one tensor of at least one sample: a file has one input")
-    if isinstance(network, GatedNetwork) and network.cap is not None:
-        raise SanpError("no file can keep a cap (max_flops): take it away with set_max_flops(None), then export")
-    if path.is_dir():
-        raise SanpError(f"{path} is a folder: give the name of a file in it, as {path / 'pruned.onnx'}")
-    if not path.parent.is_dir():
-        raise SanpError(f"{path} cannot be written: the folder {path.parent} does not exist; make it first")
-    if precision not in PRECISIONS:
-        raise unknown_name("precision", precision, PRECISIONS)
-    if precision == "fp32" and calibration is not None:
-        raise SanpError('calibration was given for precision="fp32", which needs none: say precision="int8"')
     x = example_input.detach().cpu().float().contiguous()
     engine = int8_reference(network, x, calibration) if precision == "int8" else None
     network = copy_of(network).cpu().eval().requires_grad_(False)
@@ -88,6 +72,23 @@ def export(
         model.metadata_props.add(key=key, value=said)
     write_atomically(path, lambda temporary: onnx.save(model, temporary))
     return ExportedFile(path).with_reason(skips, why)
+
+
+def _check_wanted(network: nn.Module, path: Path, example_input: object, dynamic: object) -> None:
+    """Raises an error if no file can be written of a network to this path, for this input, in this form."""
+    if dynamic not in (True, False, "auto"):
+        raise SanpError(f"dynamic={dynamic!r} was given: wanted is True, False or 'auto'")
+    for needed in ("onnx", "onnxruntime"):
+        if not is_installed(needed):
+            raise SanpError(f'{needed} is not installed: export needs it; pip install "sanp[onnx]"')
+    if not isinstance(example_input, Tensor) or example_input.dim() < 2 or len(example_input) == 0:
+        raise SanpError("example_input must be one tensor of at least one sample: a file has one input")
+    if isinstance(network, GatedNetwork) and network.cap is not None:
+        raise SanpError("no file can keep a cap (max_flops): take it away with set_max_flops(None), then export")
+    if path.is_dir():
+        raise SanpError(f"{path} is a folder: give the name of a file in it, as {path / 'pruned.onnx'}")
+    if not path.parent.is_dir():
+        raise SanpError(f"{path} cannot be written: the folder {path.parent} does not exist; make it first")
 
 
 def _check_control_flow(network: nn.Module, x: Tensor) -> None:

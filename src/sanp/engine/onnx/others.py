@@ -1,4 +1,4 @@
-"""Operators that few networks have, in ONNX's: elements in another order, instance norms, weights between rows."""
+"""Operators that few networks have, in ONNX's: elements in another order, norms by statistics, weights of rows."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -27,10 +27,10 @@ def gathered(values: LiveValues, x: int, rows: Sequence[int], columns: Sequence[
     return Live(y, mask=cache(lambda: graph.node("Gather", before(), graph.ints(source.tolist()), axis=1)))
 
 
-def normalised(graph: OnnxGraph, x: str, scale: Floats, shift: Floats, eps: float) -> str:
-    """The pixels of each channel of a tensor (1, C, H, W) with a mean of 0 and a deviation of 1, scaled and shifted."""
-    d = graph.node("Sub", x, graph.node("ReduceMean", x, axes=[2, 3], keepdims=1))
-    var = graph.node("ReduceMean", graph.node("Mul", d, d), axes=[2, 3], keepdims=1)
+def normalised(graph: OnnxGraph, x: str, over: Sequence[int], scale: Floats, shift: Floats, eps: float) -> str:
+    """A tensor (1, C, H, W) with a mean of 0 and a deviation of 1 over some dimensions, then scaled and shifted."""
+    d = graph.node("Sub", x, graph.node("ReduceMean", x, axes=over, keepdims=1))
+    var = graph.node("ReduceMean", graph.node("Mul", d, d), axes=over, keepdims=1)
     y = graph.node("Div", d, graph.node("Sqrt", graph.node("Add", var, graph.floats(np.float32(eps)))))
     y = graph.node("Mul", y, graph.floats(scale.reshape(1, -1, 1, 1)))
     return graph.node("Add", y, graph.floats(shift.reshape(1, -1, 1, 1)))

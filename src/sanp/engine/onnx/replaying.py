@@ -4,24 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sanp.core.int8_calibration import Range
-from sanp.engine.lowering.operators import (
-    Activate,
-    Adaptive,
-    Add,
-    Affine,
-    Channels,
-    Concat,
-    Conv,
-    Flatten,
-    Gate,
-    Input,
-    LayerNorm,
-    Linear,
-    Multiply,
-    Operator,
-    Output,
-    Pool,
-)
+from sanp.engine.lowering import operators as ops
 from sanp.engine.lowering.other_operators import Gather, InstanceNorm, Power, Softmax
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.unsupported import Unsupported
@@ -51,18 +34,18 @@ class _Replay:
     of: dict[int, int] = field(default_factory=dict)
     """values of the program by their number in the graph"""
 
-    def take(self, number: int, operator: Operator) -> None:
+    def take(self, number: int, operator: ops.Operator) -> None:
         """Writes one operator."""
-        if isinstance(operator, Gate):
+        if isinstance(operator, ops.Gate):
             self.writer.gate(self.of[operator.x], operator.weights)
-        elif isinstance(operator, Output):
+        elif isinstance(operator, ops.Output):
             self.writer.output(self.of[operator.x])
-        elif isinstance(operator, Conv):
+        elif isinstance(operator, ops.Conv):
             self.of[operator.out] = self._conv(number, operator)
         else:
             self.of[operator.out] = self._other(operator)
 
-    def _conv(self, number: int, conv: Conv) -> int:
+    def _conv(self, number: int, conv: ops.Conv) -> int:
         steps = self._steps(conv.x) if number in self.found.convolutions else None
         residual = conv.residual if conv.residual < 0 else self.of[conv.residual]
         made = self.writer.conv(
@@ -76,33 +59,33 @@ class _Replay:
     def _steps(self, value: int) -> Steps:
         return Steps.of(self.ranges[self.found.roots[value]])
 
-    def _other(self, operator: Operator) -> int:
+    def _other(self, operator: ops.Operator) -> int:
         writer, of = self.writer, self.of
         match operator:
-            case Input(out=out):
+            case ops.Input(out=out):
                 return writer.input(*self.written.shapes[out])
-            case Linear(x=x, weight=weight, bias=bias, act=act):
+            case ops.Linear(x=x, weight=weight, bias=bias, act=act):
                 return writer.linear(of[x], weight, bias, act)
-            case Pool(x=x, out=out, window=window, inverse=inverse):
+            case ops.Pool(x=x, out=out, window=window, inverse=inverse):
                 return writer.pool(of[x], window, self.written.shapes[out][1:], inverse)
-            case Adaptive(x=x, out=out, maximum=maximum):
+            case ops.Adaptive(x=x, out=out, maximum=maximum):
                 return writer.adaptive(of[x], self.written.shapes[out][1:], maximum=maximum)
-            case Activate(x=x, act=act):
+            case ops.Activate(x=x, act=act):
                 return writer.activation(of[x], act)
-            case Add(a=a, b=b, act=act):
+            case ops.Add(a=a, b=b, act=act):
                 return writer.add(of[a], of[b], act)
-            case Multiply(a=a, b=b):
+            case ops.Multiply(a=a, b=b):
                 return writer.multiply(of[a], of[b])
-            case Affine(x=x, scale=scale, shift=shift, fills=fills, act=act):
+            case ops.Affine(x=x, scale=scale, shift=shift, fills=fills, act=act):
                 made = writer.affine(of[x], scale, shift, fills=fills)
                 return made if act.kind == "none" else writer.activation(made, act)
-            case Concat(values=values):
+            case ops.Concat(values=values):
                 return writer.concat([of[value] for value in values])
-            case Channels(x=x, source=source):
+            case ops.Channels(x=x, source=source):
                 return writer.channels(of[x], source)
-            case Flatten(x=x):
+            case ops.Flatten(x=x):
                 return writer.flatten(of[x])
-            case LayerNorm(x=x, scale=scale, shift=shift, eps=eps):
+            case ops.LayerNorm(x=x, scale=scale, shift=shift, eps=eps):
                 return writer.layer_norm(of[x], scale, shift, float(eps[0]))
             case Gather(x=x, out=out, row=row, column=column):
                 return writer.gather(of[x], row, column, self.written.shapes[out])

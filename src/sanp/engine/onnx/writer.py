@@ -29,9 +29,10 @@ from sanp.engine.lowering.shapes import (
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.onnx.decision import Decision, decide
 from sanp.engine.onnx.graph import OnnxGraph
-from sanp.engine.onnx.kernels import Kernels
+from sanp.engine.onnx.kernels import Kernel, Kernels
 from sanp.engine.onnx.live import Live, LiveValues, Mask
 from sanp.engine.onnx.others import as_matrix, gathered, normalised
+from sanp.engine.onnx.pooling import pooled, pooled_to
 from sanp.engine.quantise.ranges import Steps
 
 
@@ -94,27 +95,15 @@ class OnnxWriter:
         With ``steps`` it is one on bytes.
         """
         shape = convolved(self.shapes[x], weight, bias, window, groups)
-        source = self._values[x]
         decision = self._gates[gate] if gate >= 0 else None
-        index = decision.index if decision else None
         kernel = self._kernels.of(weight, bias, groups, steps)
-        mask: Mask | None = None
+        inner, index = act if scale_after else IDENTITY, decision.index if decision else None
         if groups > 1:
-            y = self._kernels.convolve(self._values.dense(x), kernel, window, groups)
-            if scale_after:
-                y = self._graph.activated(y, None, act)
-            if follows and source.index is not None:
-                index = (
-                    source.index if len(weight) == groups else self._values.spread(source.index, len(weight) // groups)
-                )
-            elif follows and source.mask is not None:
-                mask = self._values.repeated(source.mask, len(weight) // groups)
-                y = self._graph.node("Mul", y, mask())
-            y = y if index is None else self._graph.node("Gather", y, index, axis=1)
+            y, index, mask = self._grouped(x, kernel, window, groups, len(weight), inner, index, follows)
         else:
+            source, mask = self._values[x], None
             y = self._kernels.convolve(source.tensor, self._kernels.chosen(kernel, index, source.index), window, 1)
-            if scale_after:
-                y = self._graph.activated(y, index, act)
+            y = y if inner.kind == "none" else self._graph.activated(y, index, inner)
         if decision and decision.scale:
             y = self._graph.node("Mul", y, decision.scale)
         if decision and decision.mask:
@@ -123,6 +112,24 @@ class OnnxWriter:
         if residual >= 0:
             made = self.add(made, residual)
         return made if act.kind == "none" or scale_after else self.activation(made, act)
+
+    def _grouped(
+        self, x: int, kernel: Kernel, window: Window, groups: int, outputs: int, act: Activation, index: str | None,
+        follows: bool,
+    ) -> tuple[str, str | None, Mask | None]:  # fmt: skip
+        """A convolution in groups, of which all channels are computed: its tensor, list of channels, and mask.
+
+        ``outputs`` is the number of its channels, ``index`` the list of those that its gate opens.
+        """
+        source, each, mask = self._values[x], outputs // groups, None
+        y = self._kernels.convolve(self._values.dense(x), kernel, window, groups)
+        y = y if act.kind == "none" else self._graph.activated(y, None, act)
+        if follows and source.index is not None:
+            index = source.index if each == 1 else self._values.spread(source.index, each)
+        elif follows and source.mask is not None:
+            mask = self._values.repeated(source.mask, each)
+            y = self._graph.node("Mul", y, mask())
+        return (y if index is None else self._graph.node("Gather", y, index, axis=1)), index, mask
 
     def gate(self, x: int, weights: GateWeights) -> int:
         """The saliency, the decision, and the list of open channels; gives the gate's number."""
@@ -143,37 +150,17 @@ class OnnxWriter:
         return made if act.kind == "none" else self.activation(made, act)
 
     def pool(self, x: int, window: Window, size: Pair, inverse: Floats | None = None) -> int:
-        """Pooling of a map that is padded first, so that windows over the edge mean the same in every runtime."""
+        """The largest number under each window, or the sum times ``inverse``."""
         channels, *extent = self.shapes[x]
         source = self._values[x]
-        steps = zip(size, window.stride, window.dilation, window.kernel, strict=True)
-        reach = [(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in steps]
-        after = [max(0, r - e - p) for r, e, p in zip(reach, extent, window.padding, strict=True)]
-        pads = self._graph.ints([0, 0, *window.padding, 0, 0, *after])
-        edge = self._graph.floats(np.float32(-np.inf if inverse is None else 0))
-        y = self._graph.node("Pad", source.tensor, pads, edge)
-        options = {"kernel_shape": window.kernel, "strides": window.stride}
-        if inverse is None:
-            y = self._graph.node("MaxPool", y, **options, dilations=window.dilation)
-        else:
-            taps = window.kernel[0] * window.kernel[1]
-            y = self._graph.node(
-                "Mul", self._graph.node("AveragePool", y, **options), self._graph.floats(inverse * np.float32(taps))
-            )
+        y = pooled(self._graph, source.tensor, (extent[0], extent[1]), window, size, inverse)
         return self._values.keep((channels, *size), Live(y, source.index, source.mask))
 
     def adaptive(self, x: int, size: Pair, *, maximum: bool) -> int:
         """Adaptive pooling where all windows are of one size."""
         channels, *extent = self.shapes[x]
         source = self._values[x]
-        if size == (1, 1):
-            y = self._graph.node("ReduceMax" if maximum else "ReduceMean", source.tensor, axes=[2, 3], keepdims=1)
-        elif extent[0] % size[0] == 0 and extent[1] % size[1] == 0:
-            kernel = [extent[0] // size[0], extent[1] // size[1]]
-            kind = "MaxPool" if maximum else "AveragePool"
-            y = self._graph.node(kind, source.tensor, kernel_shape=kernel, strides=kernel)
-        else:
-            raise Unsupported("adaptive pooling with windows of different sizes")
+        y = pooled_to(self._graph, source.tensor, (extent[0], extent[1]), size, maximum=maximum)
         return self._values.keep((channels, *size), Live(y, source.index, source.mask))
 
     def activation(self, x: int, act: Activation) -> int:
@@ -222,12 +209,7 @@ class OnnxWriter:
 
     def layer_norm(self, x: int, scale: Floats, shift: Floats, eps: float) -> int:
         """Mean and variance over the channels of each pixel."""
-        graph, source = self._graph, self._values.dense(x)
-        d = graph.node("Sub", source, graph.node("ReduceMean", source, axes=[1], keepdims=1))
-        var = graph.node("ReduceMean", graph.node("Mul", d, d), axes=[1], keepdims=1)
-        y = graph.node("Div", d, graph.node("Sqrt", graph.node("Add", var, graph.floats(np.float32(eps)))))
-        y = graph.node("Mul", y, graph.floats(scale.reshape(1, -1, 1, 1)))
-        y = graph.node("Add", y, graph.floats(shift.reshape(1, -1, 1, 1)))
+        y = normalised(self._graph, self._values.dense(x), [1], scale, shift, eps)
         return self._values.keep(self.shapes[x], Live(y))
 
     def concat(self, values: Sequence[int]) -> int:
@@ -267,7 +249,7 @@ class OnnxWriter:
 
     def instance_norm(self, x: int, scale: Floats, shift: Floats, eps: float, gate: int = -1) -> int:
         """Mean and variance over the pixels of each channel; then a gate's choice of channels."""
-        y = normalised(self._graph, self._values.dense(x), scale, shift, eps)
+        y = normalised(self._graph, self._values.dense(x), [2, 3], scale, shift, eps)
         decision = self._gates[gate] if gate >= 0 else None
         if decision is None:
             return self._values.keep(self.shapes[x], Live(y))

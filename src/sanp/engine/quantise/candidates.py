@@ -3,22 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sanp.engine.lowering import operators as ops
 from sanp.engine.lowering.activation import Activation
-from sanp.engine.lowering.operators import (
-    Activate,
-    Adaptive,
-    Add,
-    Affine,
-    Channels,
-    Concat,
-    Conv,
-    Flatten,
-    Input,
-    Linear,
-    Multiply,
-    Operator,
-    Pool,
-)
 from sanp.engine.lowering.program import ProgramWriter
 
 MOST_WEIGHT_BYTES = 16 * 1024
@@ -52,7 +38,7 @@ def candidates(writer: ProgramWriter, refused: Mapping[int, str] | None = None) 
     found: set[int] = set()
     for number, operator in enumerate(writer.operators):
         out = getattr(operator, "out", None)
-        if isinstance(operator, Conv):
+        if isinstance(operator, ops.Conv):
             why = _obstacle(writer, operator, makers) or (refused or {}).get(number)
             if why is None:
                 found.add(number)
@@ -60,17 +46,17 @@ def candidates(writer: ProgramWriter, refused: Mapping[int, str] | None = None) 
                 reasons[number] = why
         if out is not None:
             positive[out] = _never_negative(operator, positive)
-            follows = isinstance(operator, Pool) and operator.maximum
+            follows = isinstance(operator, ops.Pool) and operator.maximum
             roots[out] = roots[operator.x] if follows else out  # type: ignore[union-attr]
     read = (writer.operators[number] for number in found)
-    ranged = frozenset(roots[operator.x] for operator in read if isinstance(operator, Conv))
+    ranged = frozenset(roots[operator.x] for operator in read if isinstance(operator, ops.Conv))
     signed = frozenset(root for root in ranged if not positive[root])
     return Candidates(frozenset(found), reasons, roots, ranged, signed)
 
 
-def _obstacle(writer: ProgramWriter, conv: Conv, makers: Mapping[int, Operator]) -> str | None:
+def _obstacle(writer: ProgramWriter, conv: ops.Conv, makers: Mapping[int, ops.Operator]) -> str | None:
     """Why a convolution cannot be computed on bytes, or None."""
-    if isinstance(makers[conv.x], Input):
+    if isinstance(makers[conv.x], ops.Input):
         return "the first layer stays in fp32"
     channels, taps = writer.shapes[conv.x][0] // conv.groups, conv.window.kernel[0] * conv.window.kernel[1]
     if (channels + _LINE - 1) // _LINE * _LINE * taps > MOST_WEIGHT_BYTES:
@@ -78,23 +64,23 @@ def _obstacle(writer: ProgramWriter, conv: Conv, makers: Mapping[int, Operator])
     return None
 
 
-def _never_negative(operator: Operator, positive: Mapping[int, bool]) -> bool:
+def _never_negative(operator: ops.Operator, positive: Mapping[int, bool]) -> bool:
     match operator:
-        case Conv(act=act, scale_after=scaled):
+        case ops.Conv(act=act, scale_after=scaled):
             return not scaled and _cuts(act)  # nothing says that what scales it is not negative
-        case Activate(act=act, x=x):
+        case ops.Activate(act=act, x=x):
             return _cuts(act) or (act.kind == "none" and positive[x])
-        case Add(act=act, a=a, b=b):
+        case ops.Add(act=act, a=a, b=b):
             return _cuts(act) or (act.kind == "none" and positive[a] and positive[b])
-        case Affine(act=act) | Linear(act=act):
+        case ops.Affine(act=act) | ops.Linear(act=act):
             return _cuts(act)
-        case Pool(x=x, inverse=inverse):
+        case ops.Pool(x=x, inverse=inverse):
             return positive[x] and (inverse is None or bool((inverse >= 0).all()))
-        case Adaptive(x=x) | Channels(x=x) | Flatten(x=x):
+        case ops.Adaptive(x=x) | ops.Channels(x=x) | ops.Flatten(x=x):
             return positive[x]
-        case Concat(values=values):
+        case ops.Concat(values=values):
             return all(positive[value] for value in values)
-        case Multiply(a=a, b=b):
+        case ops.Multiply(a=a, b=b):
             return positive[a] and positive[b]
     return False
 

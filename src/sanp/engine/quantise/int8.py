@@ -15,10 +15,11 @@ from sanp.core.modules import tensors_in
 from sanp.engine.arguments import in_order
 from sanp.engine.compiled import Engine
 from sanp.engine.lowering.lowering import Lowering
-from sanp.engine.quantise.layer_errors import MOST_LAYER_ERROR, conv_names, layer_errors, refusals
+from sanp.engine.quantise.layer_errors import MOST_LAYER_ERROR, layer_errors, refusals
 from sanp.engine.quantise.loss import Loss, joined_loss, loss_of
-from sanp.engine.quantise.observing import LoweredStep, histograms, value_names
+from sanp.engine.quantise.observing import LoweredStep, histograms
 from sanp.engine.quantise.ranges import range_of
+from sanp.engine.quantise.stable_names import conv_names, value_names
 from sanp.tracing.graph import Value
 
 FEWEST = 16

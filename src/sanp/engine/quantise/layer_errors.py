@@ -12,9 +12,10 @@ from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.operators import Conv, Output
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.quantise.candidates import candidates
-from sanp.engine.quantise.observing import LoweredStep, value_names
+from sanp.engine.quantise.observing import LoweredStep
 from sanp.engine.quantise.ranges import Steps
 from sanp.engine.quantise.rewriting import byte_conv
+from sanp.engine.quantise.stable_names import conv_names, value_names
 from sanp.engine.steps import NativeStep, TorchStep, Values
 from sanp.tracing.graph import Value
 
@@ -24,22 +25,6 @@ _SAMPLES = 32
 """samples that layers are compared on"""
 _TOGETHER = 2
 """samples that are compared in one call"""
-
-
-def conv_names(lowerings: Sequence[Lowering | None]) -> list[dict[int, str]]:
-    """For each stage, the convolutions by number of the operator, and a name that is the same in every compilation."""
-    seen: dict[str, int] = {}
-    named: list[dict[int, str]] = []
-    for lowering in lowerings:
-        names: dict[int, str] = {}
-        if lowering is not None:
-            assert isinstance(lowering.writer, ProgramWriter)
-            for number, (operator, origin) in enumerate(zip(lowering.writer.operators, lowering.origin, strict=True)):
-                if isinstance(operator, Conv):
-                    seen[origin] = seen.get(origin, 0) + 1
-                    names[number] = origin if seen[origin] == 1 else f"{origin} ({seen[origin]})"
-        named.append(names)
-    return named
 
 
 def refusals(kept: Int8Calibration, names: Mapping[int, str]) -> dict[int, str]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sanp.core.modules import call_with, tensors_in
 from sanp.engine.compiled import Engine
-from sanp.spm.gated_conv import GatedConv
+from sanp.spm.gated_conv import spms_of
 from sanp.spm.recording import record
 from sanp.tracing.topology import module_path
 
@@ -46,7 +46,7 @@ def loss_of(engine: Engine, network: nn.Module, batch: Any) -> Loss:
     with torch.no_grad(), record(network) as gates:
         expected = [leaf for leaf in tensors_in(call_with(network, batch)) if leaf.is_floating_point()]
     given, scores = engine.run_forced(batch, None)
-    spms = {module.name: module.spm for module in network.modules() if isinstance(module, GatedConv)}
+    spms = spms_of(network)
     same = []
     for layer, score in scores.items():
         spm = spms[module_path(layer)]

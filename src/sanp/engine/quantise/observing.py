@@ -10,6 +10,7 @@ from sanp.engine.lowering.operators import Output
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.quantise.candidates import candidates
 from sanp.engine.quantise.ranges import Histogram
+from sanp.engine.quantise.stable_names import value_names
 from sanp.engine.steps import NativeStep, TorchStep, Values
 from sanp.tracing.graph import Value
 
@@ -17,24 +18,6 @@ LoweredStep = tuple[NativeStep | TorchStep, Lowering | None]
 """a step of an engine, and for a native one the lowering that wrote it"""
 _TOGETHER = 16
 """samples that are looked at together"""
-
-
-def value_names(lowerings: Sequence[Lowering | None]) -> list[dict[int, str]]:
-    """For each stage, the values that need a range by number, and a name that is the same in every compilation."""
-    seen: dict[str, int] = {}
-    named: list[dict[int, str]] = []
-    for lowering in lowerings:
-        names: dict[int, str] = {}
-        if lowering is not None:
-            assert isinstance(lowering.writer, ProgramWriter)
-            ranged = candidates(lowering.writer).ranged
-            for operator, origin in zip(lowering.writer.operators, lowering.origin, strict=True):
-                made = getattr(operator, "out", None)
-                if made in ranged:
-                    seen[origin] = seen.get(origin, 0) + 1
-                    names[made] = origin if seen[origin] == 1 else f"{origin} ({seen[origin]})"
-        named.append(names)
-    return named
 
 
 def histograms(stages: Sequence[LoweredStep], inputs: Sequence[Value], given: Sequence[Tensor]) -> dict[str, Histogram]:
