@@ -9,17 +9,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from sanp.core.errors import SanpError
 from sanp.evaluation import evaluate
 from sanp.experiments import run_folder
 from sanp.experiments.budgeted import training_images
-from sanp.experiments.documents import fill
+from sanp.experiments.documents import fill, table_of_rows
 from sanp.experiments.results import append, read_results, result_line
 from sanp.experiments.shipped import run_named
 from sanp.gating.network import GatedNetwork
-from sanp.report.fast_look import FastLook
+from sanp.report.fast_look import error_and_costs
 
 ROOT = Path(__file__).parents[1]
 TORCH_IMAGES = 500
@@ -33,16 +31,9 @@ def points(network: GatedNetwork, dataset: Any, caps: list[str]) -> list[dict[st
     few = next(iter(run_folder.evaluation_batches(dataset, TORCH_IMAGES)))
     for cap in (None, *caps):
         network.set_max_flops(cap, usual)
-        batches = run_folder.evaluation_batches(dataset)
-        look = FastLook(network, next(iter(batches))[0][:1])
-        wrong, costs = 0, []
-        for x, y in batches:
-            seen = look(x)
-            wrong += int((seen.probabilities.argmax(1) != y).sum())
-            costs.append(seen.flops / network.dense_flops)
-        cost = torch.cat(costs)
+        error, cost = error_and_costs(network, run_folder.evaluation_batches(dataset))
         in_torch = evaluate(network, [few], progress=False).per_sample.max() / network.dense_flops
-        reached = {"error": wrong / len(cost), "kept": float(cost.mean()), "most": float(cost.max())}
+        reached = {"error": error, "kept": float(cost.mean()), "most": float(cost.max())}
         found.append({"cap": cap, **reached, "most_in_torch": float(in_torch), "images": len(cost)})
         print(json.dumps(found[-1]), flush=True)
     return found
@@ -51,14 +42,13 @@ def points(network: GatedNetwork, dataset: Any, caps: list[str]) -> list[dict[st
 def table(line: dict[str, Any]) -> str:
     """The points of a results line as a Markdown table."""
     found = line["points"]
-    return "\n".join(
-        (
-            "| `max_flops` | " + " | ".join(each["cap"] or "none" for each in found) + " |",
-            "|---" * (len(found) + 1) + "|",
-            "| error (%) | " + " | ".join(f"{100 * each['error']:.2f}" for each in found) + " |",
-            "| mean cost (%) | " + " | ".join(f"{100 * each['kept']:.2f}" for each in found) + " |",
-            "| dearest image (%) | " + " | ".join(f"{100 * each['most']:.2f}" for each in found) + " |",
-        )
+    return table_of_rows(
+        {
+            "`max_flops`": [each["cap"] or "none" for each in found],
+            "error (%)": [f"{100 * each['error']:.2f}" for each in found],
+            "mean cost (%)": [f"{100 * each['kept']:.2f}" for each in found],
+            "dearest image (%)": [f"{100 * each['most']:.2f}" for each in found],
+        }
     )
 
 

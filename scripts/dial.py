@@ -15,10 +15,10 @@ import torch
 from sanp.core.errors import SanpError
 from sanp.engine.bench.tables import write_figure
 from sanp.experiments import run_folder
-from sanp.experiments.documents import fill
+from sanp.experiments.documents import fill, table_of_rows
 from sanp.experiments.results import append, read_results, result_line
 from sanp.gating.network import GatedNetwork
-from sanp.report.fast_look import FastLook
+from sanp.report.fast_look import error_and_costs
 
 ROOT = Path(__file__).parents[1]
 BUDGETS = (0.20, 0.225, 0.25, 0.30, 0.40, 0.50, 0.60)
@@ -30,15 +30,8 @@ def points(network: GatedNetwork, dataset: Any) -> list[dict[str, float]]:
     found = []
     for budget in BUDGETS:
         network.set_budget(budget)
-        batches = run_folder.evaluation_batches(dataset)
-        look = FastLook(network, next(iter(batches))[0][:1])
-        wrong, costs = 0, []
-        for x, y in batches:
-            seen = look(x)
-            wrong += int((seen.probabilities.argmax(1) != y).sum())
-            costs.append(seen.flops / network.dense_flops)
-        cost = torch.cat(costs)
-        point = {"budget": budget, "error": wrong / len(cost), "kept": float(cost.mean()), "most": float(cost.max())}
+        error, cost = error_and_costs(network, run_folder.evaluation_batches(dataset))
+        point = {"budget": budget, "error": error, "kept": float(cost.mean()), "most": float(cost.max())}
         found.append(point)
         print(json.dumps(point), flush=True)
     return found
@@ -82,14 +75,13 @@ def draw(results: Path, path: Path) -> None:
 def table(line: dict[str, Any]) -> str:
     """The points of a results line as a Markdown table."""
     found = line["points"]
-    return "\n".join(
-        (
-            "| asked for | " + " | ".join(f"{each['budget']:.1%}" for each in found) + " |",
-            "|---" * (len(found) + 1) + "|",
-            "| error (%) | " + " | ".join(f"{100 * each['error']:.2f}" for each in found) + " |",
-            "| cost (%) | " + " | ".join(f"{100 * each['kept']:.2f}" for each in found) + " |",
-            "| dearest image (%) | " + " | ".join(f"{100 * each['most']:.1f}" for each in found) + " |",
-        )
+    return table_of_rows(
+        {
+            "asked for": [f"{each['budget']:.1%}" for each in found],
+            "error (%)": [f"{100 * each['error']:.2f}" for each in found],
+            "cost (%)": [f"{100 * each['kept']:.2f}" for each in found],
+            "dearest image (%)": [f"{100 * each['most']:.1f}" for each in found],
+        }
     )
 
 

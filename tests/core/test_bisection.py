@@ -1,6 +1,6 @@
 import pytest
 
-from sanp.core.bisection import bisect, find_level, nearest_tried
+from sanp.core.bisection import bisect, find_level, largest_fitting, nearest_tried
 
 
 def test_a_falling_line_is_met_where_it_has_the_value() -> None:
@@ -21,3 +21,10 @@ def test_steps_and_neighbouring_ends_end_the_search() -> None:
     tried = {0.0: 1.0, 1.0: 0.0}
     bisect(lambda level: float(level < 0.5), 0.5, tried, 0.0, 1.0, steps=99, close=1e-3, narrowest=0.2)
     assert len(tried) == 5  # ends 1, 1/2, 1/4, 1/8 apart
+
+
+def test_the_largest_number_that_fits_is_found_from_below() -> None:
+    found = largest_fitting(lambda number: number <= 0.3, 8.0, 50)
+    assert found <= 0.3 and found == pytest.approx(0.3, abs=1e-12)
+    assert largest_fitting(lambda number: True, 8.0, 50) == 8.0
+    assert largest_fitting(lambda number: False, 8.0, 50) == 0.0

@@ -1,4 +1,4 @@
-"""Finds the number, such as a threshold or a rate, at which a falling function has a wanted value."""
+"""Finds the number, such as a threshold or a rate, at which a falling function has a wanted value, or still fits."""
 
 from collections.abc import Callable
 
@@ -55,3 +55,17 @@ def find_level(value_at: Function, wanted: float, low: float, high: float, steps
     tried = {number: value_at(number) for number in (low, high)}
     bisect(value_at, wanted, tried, low, high, steps=steps, close=1e-4)
     return nearest_tried(tried, wanted)
+
+
+def largest_fitting(fits: Callable[[float], bool], high: float, halvings: int) -> float:
+    """The largest number from 0 to ``high`` that fits, to within ``high`` halved so often; 0 is taken to fit.
+
+    ``fits`` is true up to some number, and false above it.
+    """
+    if fits(high):
+        return high
+    low = 0.0
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

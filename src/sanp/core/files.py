@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from safetensors import SafetensorError, safe_open
 
@@ -110,6 +110,21 @@ def read_text(path: Path) -> str:
 
 def read_bytes(path: Path, most: int) -> bytes:
     """The content of an ordinary file; an OSError for anything else, an error if it has more than ``most`` bytes."""
+    with _opened(path, most) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def check_tensor_file(path: Path, most: int = LARGEST_TENSOR_FILE) -> None:
+    """Raises an error if a safetensors file is no ordinary file, has more than ``most`` bytes, or a huge header."""
+    with _opened(path, most) as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > LARGEST_HEADER:
+        raise SanpError(f"its header has {size} bytes, more than {LARGEST_HEADER}: too many tensors")
+
+
+@contextmanager
+def _opened(path: Path, most: int) -> Iterator[BinaryIO]:
+    """An ordinary file of at most ``most`` bytes, opened for reading; the errors are those of :func:`read_bytes`."""
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would wait for ever
     with os.fdopen(number, "rb") as file:
         status = os.fstat(number)
@@ -117,21 +132,7 @@ def read_bytes(path: Path, most: int) -> bytes:
             raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}, not an ordinary file")
         if status.st_size > most:
             raise SanpError(f"{path} has {status.st_size} bytes, more than {most}: no file of this kind is so large")
-        return file.read(status.st_size)
-
-
-def check_tensor_file(path: Path, most: int = LARGEST_TENSOR_FILE) -> None:
-    """Raises an error if a safetensors file is no ordinary file, has more than ``most`` bytes, or a huge header."""
-    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(number, "rb") as file:
-        status = os.fstat(number)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not an ordinary file")
-        size = int.from_bytes(file.read(8), "little")
-    if status.st_size > most:
-        raise SanpError(f"{path} has {status.st_size} bytes, more than {most}: no file of this kind is so large")
-    if size > LARGEST_HEADER:
-        raise SanpError(f"its header has {size} bytes, more than {LARGEST_HEADER}: too many tensors")
+        yield file
 
 
 def read_tensor_file(path: Path) -> "tuple[dict[str, str], dict[str, Tensor]]":

@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Protocol
 
 from sanp.core.checks import checked_path
-from sanp.core.errors import SanpError, shown, unknown_name
+from sanp.core.errors import SanpError, unknown_name
 from sanp.core.files import cache_folder, expanded
-from sanp.core.limits import LARGEST_SIDE
 from sanp.data.cifar import CIFAR10, CIFAR100, SIZE, Cifar, read_cifar
 from sanp.data.dataset import Dataset
-from sanp.data.decode import Resize
+from sanp.data.decode import Resize, check_size
 from sanp.data.digits import digits_file, missing_scikit_learn, read_digits
 from sanp.data.fetch import FetchProgress, fetch
 from sanp.data.imagefolder import MEMORY, read_imagefolder
-from sanp.data.whole_numbers import is_whole
 
 IMAGEFOLDER = "imagefolder:"
 
@@ -88,8 +86,7 @@ def load(
     ``memory`` bytes stay on disk, and ``resize`` says how they become square: crop, pad or stretch. ``progress`` is
     called while something is downloaded.
     """
-    if not is_whole(size, 8, LARGEST_SIDE):
-        raise SanpError(f"size is {shown(size)}: give a number of pixels from 8 to {LARGEST_SIDE}")
+    check_size(size)
     if (folder := _own_folder(spec)) is not None:
         return read_imagefolder(folder, size=size, limit=limit, memory=memory, resize=resize)
     return _loader(spec)(data_folder(root), size=size, limit=limit, progress=progress)

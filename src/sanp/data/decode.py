@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sanp.core.errors import SanpError, unknown_name
+from sanp.core.errors import SanpError, shown, unknown_name
 from sanp.core.files import read_bytes
-from sanp.core.limits import LARGEST_PICTURE_FILE, LARGEST_PICTURE_SIDE, MOST_PIXELS
+from sanp.core.limits import LARGEST_PICTURE_FILE, LARGEST_PICTURE_SIDE, LARGEST_SIDE, MOST_PIXELS
 from sanp.data.picture_parts import check_exif, check_parts
+from sanp.data.whole_numbers import is_whole
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,6 +27,18 @@ BORDER_COLOUR = (124, 116, 104)
 """of the borders: ImageNet's mean, which is near 0 after normalisation"""
 
 
+def check_size(size: int) -> None:
+    """Raises an error if no data set can have images of this side."""
+    if not is_whole(size, 8, LARGEST_SIDE):
+        raise SanpError(f"size is {shown(size)}: give a number of pixels from 8 to {LARGEST_SIDE}")
+
+
+def check_resize(resize: str) -> None:
+    """Raises an error if images cannot be made square in this way."""
+    if resize not in get_args(Resize):
+        raise unknown_name("resize", resize, get_args(Resize))
+
+
 def decode(path: Path, size: int, resize: Resize = "crop") -> npt.NDArray[np.uint8]:
     """The image in a file, as (3, size, size), made square as ``resize`` says."""
     return decode_sized(path, size, resize)[0]
@@ -35,8 +48,7 @@ def decode_sized(path: Path, size: int, resize: Resize = "crop") -> tuple[npt.ND
     """The same, with the width and height that the image has when it is shown upright."""
     from PIL import Image
 
-    if resize not in get_args(Resize):
-        raise unknown_name("resize", resize, get_args(Resize))
+    check_resize(resize)
     try:
         content = read_bytes(path, LARGEST_PICTURE_FILE)
         check_parts(content)

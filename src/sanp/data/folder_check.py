@@ -3,18 +3,15 @@
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from sanp.core.errors import SanpError, shown, unknown_name
+from sanp.core.errors import SanpError
 from sanp.core.files import check_replaceable, write_atomically
-from sanp.core.limits import LARGEST_SIDE
-from sanp.data.decode import Resize, decode, decode_sized
+from sanp.data.decode import Resize, check_resize, check_size, decode, decode_sized
 from sanp.data.imagefolder import FileSplit, find_splits
-from sanp.data.whole_numbers import is_whole
 
 SHEET_IMAGES = 8
 """images of each class on the contact sheet"""
@@ -45,7 +42,7 @@ class FolderCheck:
 
 def check_folder(path: Path, *, size: int = 32) -> FolderCheck:
     """Looks at every image under ``path`` as training at ``size`` x ``size`` would read it."""
-    _check_size(size)
+    check_size(size)
     classes, train, test, notes = find_splits(path, size=size)
     sizes: Counter[tuple[int, int]] = Counter()
     broken: list[str] = []
@@ -69,8 +66,7 @@ def check_folder(path: Path, *, size: int = 32) -> FolderCheck:
 
 def check_sheet(file: Path, resize: str) -> None:
     """Raises an error if a contact sheet cannot be written to ``file``, or images cannot be resized so."""
-    if resize not in get_args(Resize):
-        raise unknown_name("resize", resize, get_args(Resize))
+    check_resize(resize)
     if file.suffix.lower() != ".png":
         raise SanpError(f"the contact sheet {file} is a PNG picture: give a name that ends in .png")
     check_replaceable(file)
@@ -84,7 +80,7 @@ def contact_sheet(path: Path, file: Path, *, size: int = 32, resize: Resize = "c
     """
     from PIL import Image
 
-    _check_size(size)
+    check_size(size)
     check_sheet(file, resize)
     classes, train, _, _ = find_splits(path, size=size)
     side = min(max(size, 48), LARGEST_TILE)
@@ -96,11 +92,6 @@ def contact_sheet(path: Path, file: Path, *, size: int = 32, resize: Resize = "c
         rows.append(np.concatenate([*tiles, *([blank] * (SHEET_IMAGES - len(tiles)))], 1))
     sheet = Image.fromarray(np.concatenate(rows))
     write_atomically(file, lambda temporary: sheet.save(temporary, "PNG"))
-
-
-def _check_size(size: int) -> None:
-    if not is_whole(size, 8, LARGEST_SIDE):
-        raise SanpError(f"size is {shown(size)}: give a number of pixels from 8 to {LARGEST_SIDE}")
 
 
 def _tile(path: Path, size: int, side: int, resize: Resize) -> npt.NDArray[np.uint8]:

@@ -1,6 +1,6 @@
 """Puts tables into Markdown documents, between two markers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,12 @@ def table_line(cells: Iterable[str]) -> str:
 def markdown_text(text: str) -> str:
     """Text for a Markdown document, in which a name from outside is nothing but a name."""
     return plain(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def table_of_rows(rows: Mapping[str, Sequence[str]]) -> str:
+    """A Markdown table of rows by their names; the first one is the head."""
+    first, *others = (table_line([name, *cells]) for name, cells in rows.items())
+    return "\n".join([first, "|---" * (1 + len(next(iter(rows.values())))) + "|", *others])
 
 
 def study_table(lines: Iterable[dict[str, Any]]) -> str:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from sanp.core.bisection import largest_fitting
 from sanp.core.errors import SanpError, shown
 from sanp.core.modules import call_with, evaluating, placed_for, tensors_in
 from sanp.gating.amount import Amount, parse_budget
@@ -78,9 +79,9 @@ class Cap:
             for gate, kept in ((gate, self.reserve[gate]) for gate in self.bound.gates)
         ]  # each (M or 1, K or 1)
         fits = self.bound(counts) <= self.limit  # (M, K), true up to some candidate
-        most = wanted.copy()
-        most[over] = np.minimum(wanted[over], reserve + fits.sum(1) - 1)
-        return most if (most < wanted).any() else None
+        at_most = wanted.copy()
+        at_most[over] = np.minimum(wanted[over], reserve + fits.sum(1) - 1)
+        return at_most if (at_most < wanted).any() else None
 
 
 def _counted(decision: Tensor) -> Counts:
@@ -138,13 +139,9 @@ def make_cap(network: "GatedNetwork", given: object, usual: Mapping[str, float])
     def fits(counts: list[int]) -> bool:
         return int(bound([np.int64(count) for count in counts])) <= limit
 
-    low, high = 0.0, max(width / max(usual[name], 1e-3) for name, width in zip(bound.gates, widths, strict=True)) + 1
-    if fits(reserves(high)):
-        low = high
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(reserves(middle)) else (low, middle)
-    return Cap(amount, limit, dict(zip(bound.gates, reserves(low), strict=True)), bound)
+    high = max(width / max(usual[name], 1e-3) for name, width in zip(bound.gates, widths, strict=True)) + 1
+    largest = largest_fitting(lambda times: fits(reserves(times)), high, HALVINGS)
+    return Cap(amount, limit, dict(zip(bound.gates, reserves(largest), strict=True)), bound)
 
 
 def read_cap(network: "GatedNetwork", given: Mapping[str, Any]) -> Cap:
