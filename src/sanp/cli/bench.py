@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column, Table
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.options import NETWORK_NAMES, BudgetOption, PrecisionOption, WeightsOption, with_network
+from sanp.cli.options import NETWORK_NAMES, BudgetOption, InputOption, PrecisionOption, WeightsOption, with_network
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
 from sanp.core.files import write_text
@@ -30,9 +30,7 @@ REDRAW_SECONDS = 0.5
 @with_network
 def bench_network(
     target: Annotated[str, typer.Argument(help=f"Folder of a finished run, {NETWORK_NAMES}, or a backbone.")],
-    input: Annotated[
-        str, typer.Option(help="Shape of an input of a network that is no run, as 1,3,224,224.")
-    ] = "1,3,224,224",
+    input: InputOption = "1,3,224,224",
     weights: WeightsOption = None,
     batch: Annotated[int, typer.Option(help="Images in each call.")] = 1,
     pruned: Annotated[str, typer.Option(help="Shares of the FLOPs to prune, separated by commas.")] = "0.34,0.5,0.67",

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from sanp.cli.console import plain
 from sanp.cli.target import build_target, read_input
 from sanp.core.errors import SanpError
-from sanp.engine.bench.bench import random_images
+from sanp.engine.bench.images import random_images
 from sanp.experiments.budgeted import at_budget, training_images
 from sanp.experiments.calibrated import calibrated
 from sanp.experiments.own_network import build_named

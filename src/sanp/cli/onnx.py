@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from sanp.cli.console import make_console, plain
-from sanp.cli.options import NETWORK_NAMES, BudgetOption, WeightsOption, with_network
+from sanp.cli.options import NETWORK_NAMES, BudgetOption, InputOption, WeightsOption, with_network
 from sanp.core.errors import SanpError
 
 
@@ -16,9 +16,7 @@ def export_run(
         str, typer.Argument(help=f"Folder of a finished run, name of a pretrained network, or {NETWORK_NAMES}.")
     ],
     file: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
-    input: Annotated[
-        str, typer.Option(help="Shape of an input of a network that is no run, as 1,3,224,224.")
-    ] = "1,3,224,224",
+    input: InputOption = "1,3,224,224",
     weights: WeightsOption = None,
     budget: BudgetOption = None,
     precision: Annotated[str, typer.Option(help="What convolutions are computed in: fp32 or int8.")] = "fp32",

@@ -17,6 +17,9 @@ NetworkOption = Annotated[
 WeightsOption = Annotated[
     Path | None, typer.Option("--weights", help="Weights of a network of your own: a .safetensors file.")
 ]
+InputOption = Annotated[
+    str, typer.Option("--input", help="Shape of an input of a network that is no run, as 1,3,224,224.")
+]
 BudgetOption = Annotated[
     str | None, typer.Option("--budget", help="Set the network to this budget first, as 35%, 60M or 1.2ms.")
 ]

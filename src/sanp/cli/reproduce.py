@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from sanp.core.checks import require
 from sanp.core.errors import SanpError, unknown_name
 from sanp.experiments.documents import fill, read_document
 from sanp.experiments.paper.contents import DRAWN, FIGURES, TABLES
+
+if TYPE_CHECKING:
+    from sanp.experiments.paper.reproduce import Mode
+    from sanp.experiments.paper.rows import RecipeRow
 
 DEFAULT_PAGES = [Path("docs/results.md"), Path("README.md")]
 
@@ -44,8 +48,6 @@ def reproduce_paper(
     run where there are none. Both add lines to results/ and fill the pages.
     """
     from sanp.experiments.paper.figures import figure_rows, make_lines
-    from sanp.experiments.paper.pages import write_pages
-    from sanp.experiments.paper.reproduce import Mode, reproduce
     from sanp.experiments.paper.rows import Scope, select
 
     if stale and show:
@@ -61,11 +63,7 @@ def reproduce_paper(
     if tables:
         chosen = select(recipes, tables, backbone=backbone, rows=rows or (), scope=scope, seeds=seeds)
         mode: Mode = "stale" if stale else "none" if show else "missing"
-        try:
-            failed = reproduce(chosen, runs, results, run=mode, tell=_tell)
-        finally:  # also when it is stopped
-            write_pages(results, recipes, pages)
-        _tell(f"tables: {', '.join(map(str, pages))}")
+        failed = _run_rows(chosen, runs, results, mode, recipes, pages)
     lines = 0
     for figure in (each for each in drawn if each in FIGURES):
         of = figure_rows(recipes, figure, backbone=backbone, rows=rows or (), scope=scope)
@@ -76,6 +74,21 @@ def reproduce_paper(
         _draw(drawn, results, figures, pages)
     if failed:
         raise SanpError(f"{len(failed)} of {len(chosen)} rows failed: {'; '.join(failed)}")
+
+
+def _run_rows(
+    chosen: "list[RecipeRow]", runs: Path, results: Path, mode: "Mode", recipes: Path, pages: list[Path]
+) -> list[str]:
+    """Runs rows of tables and fills the pages, also when it is stopped; gives what failed."""
+    from sanp.experiments.paper.pages import write_pages
+    from sanp.experiments.paper.reproduce import reproduce
+
+    try:
+        failed = reproduce(chosen, runs, results, run=mode, tell=_tell)
+    finally:
+        write_pages(results, recipes, pages)
+    _tell(f"tables: {', '.join(map(str, pages))}")
+    return failed
 
 
 def _check_asked(what: str, recipes: Path, pages: list[Path]) -> None:
