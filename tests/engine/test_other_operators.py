@@ -156,3 +156,13 @@ def test_its_exported_file_skips_and_gives_the_same(name: str, tmp_path: Path) -
     with torch.no_grad():
         expected = gated(x)
     assert float((torch.from_numpy(given) - expected).abs().max()) <= 1e-4 * float(expected.abs().max())
+
+
+def test_activations_of_tiny_numbers_keep_their_digits() -> None:
+    x = torch.linspace(-1, 1, 2000).reshape(1, 1, 40, 50) * torch.logspace(-8, 0, 20)[:, None, None, None]
+    for act in (nn.ELU(), nn.ELU(0.5), nn.Tanh(), nn.SiLU(), nn.GELU()):
+        net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), act).eval()
+        nn.init.ones_(net[0].weight)
+        wanted = act(x.double())
+        gap = (sanp.compile(net, x[:1])(x) - wanted).abs().amax((1, 2, 3)) / wanted.abs().amax((1, 2, 3))
+        assert float(gap.max()) < 5e-6, act

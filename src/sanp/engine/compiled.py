@@ -130,7 +130,9 @@ class Engine:
         results = [values[value] for value in self._outputs]
         if suspect:
             # Zero times NaN or infinity is not zero, so for these samples every channel has to be computed.
-            if any(result.dim() == 0 or len(result) != batch for result in results):
+            # What runs in torch may mix samples: then no row can be computed without the others.
+            mixed = any(isinstance(step, TorchStep) for step in self._steps)
+            if mixed or any(result.dim() == 0 or len(result) != batch for result in results):
                 return tree_map(back, self._in_torch(args, kwargs, None, lift))
             rows = torch.tensor(sorted(suspect))
             some = lift if isinstance(lift, float) else lift[rows.numpy()]

@@ -120,7 +120,7 @@ class _Tracer(TorchDispatchMode):
                 before = leaf.clone()  # the parts that were not written are constant
         for written, over in writes[seen:]:
             after = self.new_value(leaf)
-            self._add(WRITTEN, (before, written), {"region": _region(leaf), "over": over}, (after,), None)
+            self._add(WRITTEN, (before, written), {"region": _region(leaf), "over": over}, (after,), _already_written)
             before = after
         return self._value_of[id(leaf)][0]
 
@@ -139,6 +139,13 @@ def _memory(tensor: Tensor) -> int:
         return tensor.untyped_storage().data_ptr() or id(tensor)
     except (NotImplementedError, RuntimeError):  # a tensor without such a storage, for example a sparse one
         return id(tensor)
+
+
+def _already_written(before: Tensor, written: Tensor, *, region: Region, over: Region) -> Tensor:
+    """Where both still lie in one memory, the operator that wrote has changed the tensor too."""
+    if before.numel() and _memory(before) != _memory(written):
+        raise RuntimeError("a write to part of a memory that is not shared any more")
+    return before
 
 
 def _region(tensor: Tensor) -> Region:
@@ -162,8 +169,8 @@ def _watched(network: nn.Module, tracer: _Tracer) -> Iterator[None]:
 
     def enter(path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         parent = tracer.stack[-1] if tracer.stack else -1
-        start = len(tracer.trace.nodes)
-        calls.append(ModuleCall(path, module, parent, tracer.values_in((args, kwargs)), first_node=start))
+        given = tracer.values_in((args, kwargs))  # may add nodes, of writes before the call
+        calls.append(ModuleCall(path, module, parent, given, first_node=len(tracer.trace.nodes)))
         tracer.stack.append(len(calls) - 1)
 
     def leave(args: Any, output: Any) -> None:

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sanp.engine.lowering.known import NOT_KNOWN
 from sanp.engine.lowering.shapes import Shape
+from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.lowering.writer import Writer
 
 
 def arranged(writer: Writer, base: int, index: Tensor, shape: Shape) -> int:
     """A value of this shape whose elements, in order, are those of ``base`` with these numbers; -1 stands for 0."""
+    if int(index.min()) <= NOT_KNOWN:
+        raise Unsupported("memory that holds constants, or numbers that were never written")
     channels, height, width = writer.shapes[base]
     numbers, pixels = index.reshape(shape[0], -1), height * width
     if (height, width) == shape[1:]:

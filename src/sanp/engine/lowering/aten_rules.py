@@ -24,7 +24,7 @@ from sanp.engine.lowering.gate_weights import floats
 from sanp.engine.lowering.joining import concatenate, stack, total_of
 from sanp.engine.lowering.known import ChannelsLast, Moved, Places
 from sanp.engine.lowering.lowering import Lowering, Rule
-from sanp.engine.lowering.memory_writes import copy_over, write_over
+from sanp.engine.lowering.memory_writes import copy_over, empty_memory, filled_memory, write_over
 from sanp.engine.lowering.moves import move
 from sanp.engine.lowering.patterns import INSTANCE_NORM, TOTAL
 from sanp.engine.lowering.reductions import reduce, softmax
@@ -231,7 +231,8 @@ def _move(low: Lowering, node: Node) -> None:
 MOVES = (
     "view _unsafe_view reshape permute transpose slice select split split_with_sizes chunk squeeze unsqueeze flip "
     "index_select narrow pixel_unshuffle channel_shuffle native_channel_shuffle unflatten clone detach alias "
-    "contiguous lift_fresh expand repeat roll unbind pixel_shuffle reflection_pad1d reflection_pad2d replication_pad2d"
+    "contiguous lift_fresh expand repeat roll rot90 unbind index pixel_shuffle im2col reflection_pad1d "
+    "reflection_pad2d replication_pad1d replication_pad2d"
 ).split()
 
 POSITIONWISE = (*MOVES, *ACTIVATION_OPERATORS, "native_layer_norm", "addmm", "mm", "bmm", "add", "sub", "mul", "div")
@@ -252,6 +253,8 @@ RULES: dict[str, Rule] = {
     "zeros_like": zeros,
     WRITTEN: write_over,
     "copy_": copy_over,
+    **dict.fromkeys(("new_empty", "new_zeros", "empty_like"), empty_memory),
+    **dict.fromkeys(("zero_", "fill_"), filled_memory),
     "mul": _multiply,
     "div": _divide,
     "max_pool2d_with_indices": _max_pool,

@@ -19,11 +19,14 @@ from sanp.engine.lowering.gate_weights import gate_weights
 from sanp.engine.lowering.known import Padded, Pending, affine
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.patterns import INSTANCE_NORM
-from sanp.engine.lowering.shapes import sample_shape
+from sanp.engine.lowering.shapes import Window, sample_shape
 from sanp.engine.lowering.units import Unit
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.spm.gated_conv import FollowingConv, GatedConv
-from sanp.tracing.graph import ConvolutionCall, Node, Value
+from sanp.tracing.graph import WRITTEN, ConvolutionCall, Node, Value
+
+_MOVE_ONLY = ("constant_pad_nd", "slice", "copy", "new_empty", "new_zeros", WRITTEN, "view", "clone", "alias")
+"""operators between a depthwise convolution and its input after which a channel that was zero is zero"""
 
 
 def lower_gated(low: Lowering, unit: Unit, module: GatedConv | FollowingConv) -> None:
@@ -31,12 +34,18 @@ def lower_gated(low: Lowering, unit: Unit, module: GatedConv | FollowingConv) ->
     if module.norm_outside:
         raise Unsupported("a gate that waits for a batch norm outside its module")
     convolutions = [node for node in unit.nodes if node.op == "convolution"]
-    if len(convolutions) != 1 or not _reads(low, unit, ConvolutionCall.of(convolutions[0]).input):
+    if len(convolutions) != 1:
         raise Unsupported("a gated module that is not one convolution of its input")
+    _write_before(low, unit, module, ConvolutionCall.of(convolutions[0]).input)
     norm = next((node for node in unit.nodes if node.op == INSTANCE_NORM), None)
     if norm is not None:
         return _lower_normalised(low, unit, module, convolutions[0], norm)
-    conv = _followed(low, unit, convolutions[0])
+    try:
+        conv = _followed(low, unit, convolutions[0])
+    except Unsupported:
+        if isinstance(module, FollowingConv):
+            raise
+        return _lower_by_operators(low, unit, module, convolutions[0])
     if isinstance(module, GatedConv):
         conv = replace(conv, gate=_gate(low, unit.inputs[0], module))
         low.gated.append(module)
@@ -63,15 +72,42 @@ def _lower_normalised(low: Lowering, unit: Unit, module: GatedConv | FollowingCo
     low.define(unit.outputs[0], low.writer.instance_norm(made, *weights, norm.args[3], gate))
 
 
-def _reads(low: Lowering, unit: Unit, value: Value) -> bool:
-    """Whether a value is a gated module's input, or that with the zeros that the module itself puts around it."""
-    if value == unit.inputs[0]:
-        return True
-    maker = next((node for node in unit.nodes if value in node.outputs), None)
-    if maker is None or maker.op != "constant_pad_nd" or maker.args[0] != unit.inputs[0]:
-        return False
-    low.rule(maker)(low, maker)
-    return True
+def _lower_by_operators(low: Lowering, unit: Unit, module: GatedConv, node: Node) -> None:
+    """A convolution of all channels, whatever the module does with them, and the gate's product by itself."""
+    last = next(each for each in unit.nodes if unit.outputs[0] in each.outputs)
+    if last.op != "mul" or not isinstance(last.args[0], Value):
+        raise Unsupported("a gated module that is not one convolution, a batch norm and a gate")
+    gate = _gate(low, unit.inputs[0], module)
+    low.gated.append(module)
+    low.note(unit.name)
+    low.define(node.outputs[0], low.convolution(node))
+    _write_made_from(low, unit, {unit.inputs[0], node.outputs[0]}, last.args[0])
+    channels, read = low.shape(last.args[0])[1], low.native(last.args[0])
+    ones, none = np.ones((channels, 1, 1, 1), np.float32), np.zeros(channels, np.float32)
+    made = low.writer.conv(read, ones, none, Window(kernel=(1, 1)), groups=channels, gate=gate)
+    low.define(unit.outputs[0], made)
+
+
+def _write_before(low: Lowering, unit: Unit, module: GatedConv | FollowingConv, value: Value) -> None:
+    """Writes what a gated module does with its input before its convolution reads it, as ``value``."""
+    nodes = _write_made_from(low, unit, {unit.inputs[0]}, value)
+    moves = all(node.base_op in _MOVE_ONLY or node.op.endswith(("_pad1d", "_pad2d")) for node in nodes)
+    if isinstance(module, FollowingConv) and not moves:
+        raise Unsupported("a depthwise convolution of something else than its module's input")
+
+
+def _write_made_from(low: Lowering, unit: Unit, known: set[Value | None], wanted: Value) -> list[Node]:
+    """Writes the operators of a unit that make a value from known ones; gives them in their order."""
+    needed, nodes = {wanted} - known, []
+    for node in reversed(unit.nodes):
+        if needed.intersection(node.outputs):
+            nodes.append(node)
+            needed = (needed - set(node.outputs)) | (set(node.inputs()) - known)
+    if needed:
+        raise Unsupported("a gated module that is not one convolution of its input")
+    for node in reversed(nodes):
+        low.rule(node)(low, node)
+    return nodes[::-1]
 
 
 def _gate(low: Lowering, value: Value, module: GatedConv) -> int:

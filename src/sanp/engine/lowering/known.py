@@ -9,6 +9,9 @@ from torch import Tensor
 from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.shapes import Floats, Pair, Shape, Window
 
+NOT_KNOWN = -2
+"""the number of an element that a program cannot have from anywhere"""
+
 
 @dataclass(frozen=True)
 class Moved:
@@ -17,7 +20,8 @@ class Moved:
     base: int
     """the program's value"""
     index: Tensor
-    """numbers of elements of one sample of the base, in the traced value's shape without the batch; -1 stands for 0"""
+    """numbers of elements of one sample of the base, in the traced value's shape without the batch; -1 stands for 0,
+    NOT_KNOWN for another constant or for memory that nothing was written to yet"""
 
 
 @dataclass(frozen=True)

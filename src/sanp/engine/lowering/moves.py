@@ -1,36 +1,67 @@
 """Operators that only move elements: each is run on the indices of the elements, which shows where every one goes."""
 
 import math
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from sanp.engine.lowering.known import Moved
+from sanp.engine.lowering.known import NOT_KNOWN, Moved
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.graph import Node, Value
 
 _KEEP_ORDER = ("view", "_unsafe_view", "reshape", "expand", "clone", "contiguous", "alias", "detach")
 """moves that keep the elements in their order"""
-IN_FLOATS = ("reflection_pad2d", "reflection_pad1d", "replication_pad2d", "upsample_nearest2d", "pixel_shuffle")
+IN_FLOATS = (
+    "reflection_pad2d", "reflection_pad1d", "replication_pad2d", "replication_pad1d", "upsample_nearest2d",
+    "pixel_shuffle", "im2col",
+)  # fmt: skip
 """moves that torch has for numbers with a fraction alone"""
 
 
+@dataclass(frozen=True)
+class Numbering:
+    """Numbers for the elements of a batch, from 1 for each sample; 0 is a zero, the last one what is not known."""
+
+    batch: int
+    elements: int
+    """of one sample"""
+
+    @property
+    def each(self) -> int:
+        """How many numbers a sample has."""
+        return self.elements + 2
+
+    def of_batch(self, index: Tensor) -> Tensor:
+        """The numbers of a batch whose samples have the elements of :class:`Moved`."""
+        own = torch.where(index == NOT_KNOWN, self.elements + 1, index + 1)
+        return own + self._starts(index.dim() + 1)
+
+    def of_sample(self, numbers: Tensor, op: str) -> Tensor:
+        """The elements of one sample; raises unless every sample has the same. ``op`` has moved the numbers."""
+        own = numbers - self._starts(numbers.dim()) if len(numbers) == self.batch else numbers[:0]
+        if not own.numel() or not torch.equal(own, own[:1].expand_as(own)) or not 0 <= int(own.min()) <= self.each:
+            raise Unsupported(f"{op} mixes the samples of a batch")
+        return torch.where(own[0] == self.elements + 1, NOT_KNOWN, own[0] - 1)
+
+    def _starts(self, dims: int) -> Tensor:
+        return torch.arange(self.batch).reshape(-1, *(1,) * (dims - 1)) * self.each
+
+
 def move(low: Lowering, node: Node) -> None:
-    """Runs an operator that only moves numbers on the numbers of the elements of a batch, from 1: 0 is a zero."""
+    """Runs an operator that only moves numbers on the numbers of the elements of a batch."""
     source = node.inputs()[0]
     if _move_last(low, node, source):
         return
     moved = low.moved(source)
-    batch, each = low.shape(source)[0], math.prod(low.writer.shapes[moved.base]) + 1
-    numbers = moved.index + 1 + torch.arange(batch).reshape(-1, *(1,) * moved.index.dim()) * each
+    numbering = Numbering(low.shape(source)[0], math.prod(low.writer.shapes[moved.base]))
+    numbers = numbering.of_batch(moved.index)
     given = numbers.double() if node.op in IN_FLOATS else numbers
     made = node.func(*(given if argument == source else argument for argument in node.args), **node.kwargs)
     results = made if isinstance(made, list | tuple) else [made]
     for value, result in zip(node.outputs, results, strict=True):
-        apart = result.long() - torch.arange(len(result)).reshape(-1, *(1,) * (result.dim() - 1)) * each
-        if len(result) != batch or not torch.equal(apart, apart[:1].expand_as(apart)) or int(apart.min()) < 0:
-            raise Unsupported(f"{node.op} mixes the samples of a batch")
-        low.define(value, Moved(moved.base, apart[0] - 1))
+        low.define(value, Moved(moved.base, numbering.of_sample(result.long(), node.op)))
 
 
 def _move_last(low: Lowering, node: Node, source: Value) -> bool:

@@ -130,6 +130,17 @@ static inline vf exponential(vf x) {
   return p;
 }
 
+// e^x - 1 of a number that is not above zero.
+static inline vf exponential_minus_one(vf x) {
+  vf series = splat(1.f / 720);  // near zero, where the difference loses digits
+  series = series * x + 1.f / 120;
+  series = series * x + 1.f / 24;
+  series = series * x + 1.f / 6;
+  series = series * x + .5f;
+  series = series * x + 1.f;
+  return choose(x > -.3f, x * series, exponential(x) - 1.f);
+}
+
 static inline vf sigmoid(vf x) { return reciprocal(1.f + exponential(-x)); }
 
 // x - x is zero but for infinity, where torch has NaN or infinity too: such a sample is computed again.
@@ -172,7 +183,7 @@ static inline void with_activation(const Activation& act, int channel, const Run
       return run([](vf x) { return .5f * x * (1.f + hyperbolic_tangent(.79788456f * (x + .044715f * x * x * x))); });
     case Act::hardsigmoid: return run([](vf x) { return hard_sigmoid(x); });
     case Act::hardswish: return run([](vf x) { return x * hard_sigmoid(x); });
-    case Act::elu: return run([&](vf x) { return choose(x < 0, act.a * (exponential(x) - 1.f), x); });
+    case Act::elu: return run([&](vf x) { return choose(x < 0, act.a * exponential_minus_one(x), x); });
     case Act::none:
     case Act::count: break;
   }
