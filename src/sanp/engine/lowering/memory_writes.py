@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sanp.engine.lowering.elementwise import argument
 from sanp.engine.lowering.known import NOT_KNOWN, Moved
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.moves import Numbering
@@ -117,7 +116,7 @@ def empty_memory(low: Lowering, node: Node) -> None:
 
 def filled_memory(low: Lowering, node: Node) -> None:
     """A tensor that becomes zeros; other constants are not known."""
-    number = 0 if node.base_op == "zero" else argument(node, 1, "value", None)
+    number = 0 if node.base_op == "zero" else node.argument(1, "value", None)
     zeros = number == 0 if isinstance(number, int | float) else not bool(getattr(number, "any", lambda: True)())
     moved = low.moved(node.args[0])
     low.define(node.outputs[0], Moved(moved.base, torch.full_like(moved.index, -1 if zeros else NOT_KNOWN)))
