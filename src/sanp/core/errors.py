@@ -20,6 +20,10 @@ class TeacherWarning(UserWarning):
     """A network to distill from knows nothing of the task, and is left out."""
 
 
+class ForgottenWarning(UserWarning):
+    """Training took most of what a network knew; the message says how much, and what to do."""
+
+
 class LossWarning(UserWarning):
     """A network runs in fewer bits than it was trained in, and loses more than it should; the message says how much."""
 

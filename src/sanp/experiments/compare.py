@@ -117,8 +117,8 @@ def dense_recipe(recipe: Recipe) -> Recipe:
 
 
 PRETRAINING = (
-    "pretrain_epochs pretrain_lr pretrain_size momentum nesterov weight_decay schedule rise step_epochs "
-    "label_smoothing dropout precision"
+    "pretrain_epochs pretrain_lr normless pretrain_size momentum nesterov weight_decay schedule rise "
+    "step_epochs label_smoothing dropout precision"
 ).split()
 
 

@@ -54,6 +54,7 @@ from sanp.spm.module import SPMConfig, build_spm
 from sanp.training.fitting import pretrain_stage
 from sanp.training.malloc import keep_freed_memory
 from sanp.training.nonfinite import NotFinite, bad_parameter
+from sanp.training.normless import suited_rates
 from sanp.training.stage import Progress, Stage, Stages, Watch, drive
 from sanp.training.task import Task, set_dropout
 
@@ -120,7 +121,7 @@ class _Run:
             loader=training_batches(recipe, self.data, self.tell),
             budget=recipe.budget,
             max_flops=recipe.max_flops,
-            config=recipe.fit,
+            config=suited_rates(recipe.fit, self.net),
             spm=recipe.spm,
             objective=recipe.objective,
             controller=recipe.controller,

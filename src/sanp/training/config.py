@@ -23,6 +23,8 @@ class FitConfig:
     """peak learning rate of the network's own parameters (not the SPMs) after pretraining"""
     pretrain_lr: float = 0.1
     """peak learning rate in pretraining"""
+    normless: float = 0.1
+    """factor on both for a network without any normalisation layer, which larger steps destroy; 1: none"""
     pretrain_size: float = 1.0
     """side of the images at the start of pretraining, as a share of their own, to which it grows; 1: no resizing"""
     momentum: float = 0.9
@@ -63,7 +65,7 @@ class FitConfig:
         for name in ("pretrain_epochs", "warmup_epochs", "joint_epochs", "norm_batches", "calibrate_images"):
             if getattr(self, name) < 0:
                 raise SanpError(f"{name} is {getattr(self, name)}: give 0 or more")
-        for name in ("lr", "pretrain_lr", "spm_lr", "temperature", "step_epochs"):
+        for name in ("lr", "pretrain_lr", "normless", "spm_lr", "temperature", "step_epochs"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise SanpError(f"{name} is {getattr(self, name)}: give more than 0")
         if not 0 <= self.momentum < 1 or self.weight_decay < 0:

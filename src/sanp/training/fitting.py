@@ -28,9 +28,18 @@ from sanp.training.distillation import DistillLoss
 from sanp.training.finish import finish, finish_cap, finish_in_steps, finish_range
 from sanp.training.history import History
 from sanp.training.image_size import growing
+from sanp.training.normless import suited_rates
 from sanp.training.optimizers import joint_optimizers, schedule, scheduled, sgd, spm_optimizer
 from sanp.training.stage import Loader, Stage, Stages, Watch, steps_in
-from sanp.training.task import Task, TaskLoss, Timer, set_dropout, with_checked_teacher, with_teacher
+from sanp.training.task import (
+    Task,
+    TaskLoss,
+    Timer,
+    set_dropout,
+    warn_if_forgotten,
+    with_checked_teacher,
+    with_teacher,
+)
 from sanp.training.term import Contribution, Forward, stage_with_term
 from sanp.training.watching import watched
 
@@ -83,7 +92,7 @@ def fit(
         loader=train_loader,
         budget=budget,
         max_flops=max_flops,
-        config=config if epochs is None else replace(config, joint_epochs=epochs),
+        config=suited_rates(config if epochs is None else replace(config, joint_epochs=epochs), gated),
         objective=objective or ObjectiveConfig(),
         controller=controller or ControllerConfig(),
         loss=loss,
@@ -121,6 +130,7 @@ def fit_stages(gated: GatedNetwork, task: Task) -> Stages:
         finish_range(gated, task)
     else:
         finish(gated, task, budget.goal)
+    warn_if_forgotten(gated, task)
     return gated
 
 

@@ -11,6 +11,7 @@ from sanp.gating.network import GatedNetwork
 from sanp.training.config import FitConfig
 from sanp.training.fitting import pretrain_stage
 from sanp.training.history import History
+from sanp.training.normless import suited_rates
 from sanp.training.stage import Loader, Stages, Watch
 from sanp.training.task import Task, TaskLoss, set_dropout
 from sanp.training.watching import watched
@@ -41,7 +42,7 @@ def pretrain(
     if isinstance(net, GatedNetwork):
         raise SanpError("the network is gated already: pretrain it before sanp.gate, or train it with sanp.fit")
     config = config or FitConfig()
-    config = config if epochs is None else replace(config, pretrain_epochs=epochs)
+    config = suited_rates(config if epochs is None else replace(config, pretrain_epochs=epochs), net)
     task = Task(loader=train_loader, budget="100%", config=config, loss=loss)
     set_dropout(net, config.dropout)
 

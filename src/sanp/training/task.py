@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from sanp.core import distributed
 from sanp.core.batch_checks import described
 from sanp.core.checks import check_kind
-from sanp.core.errors import SanpError, TeacherWarning
+from sanp.core.errors import ForgottenWarning, SanpError, TeacherWarning
 from sanp.core.modules import evaluating, placed_for
 from sanp.core.outputs import logits_of
 from sanp.gating.amount import LatencyTable
@@ -145,6 +145,22 @@ def with_checked_teacher(task: Task, what: str = "the given teacher") -> Task:
             stacklevel=2,
         )
     return task.without_teacher()
+
+
+def warn_if_forgotten(network: nn.Module, task: Task) -> None:
+    """A warning if a trained network knows less than half of what its teacher does; without a teacher, nothing."""
+    if task.teacher is None:
+        return
+    before, after = (knowledge(each, task.loader, task.task_loss) for each in (task.teacher, network))
+    if before is None or after is None or after >= before / 2 or distributed.rank() != 0:
+        return
+    warnings.warn(
+        f"training took most of what the network knew: its loss is {max(0.0, after):.0%} lower for the right images "
+        f"than with its answers given to other images, and was {before:.0%} lower before. Lower the learning rate "
+        f"(lr={task.config.lr:g} now), train for more epochs, or give a larger budget",
+        ForgottenWarning,
+        stacklevel=2,
+    )
 
 
 def share_right(output: Any, y: Any) -> float | None:
