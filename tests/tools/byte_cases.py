@@ -61,8 +61,11 @@ class ByteCase:
         self.threads = int(self.dice.choice([1, 1, 1, 1, 1, 1, 1, 2]))
         self.checks: list[Check] = []
         size = self.dice.integers(1, [20, 14, 14])
-        if self.dice.random() < 0.1:
+        kind = self.dice.random()
+        if kind < 0.1:
             size[1:] += 20
+        elif kind < 0.2:  # more channels than a line of weights holds, on small maps
+            size = self.dice.integers(1, [200, 10, 10])
         shape: Shape = (int(size[0]), int(size[1]), int(size[2]))
         scale, zero = self._scale(), self._zero()
         self.input = self.dice.uniform(-6 if zero else -1, 6, (self.samples, *shape)).astype(np.float32)

@@ -72,6 +72,8 @@ class _Rewriting:
         """the same for bytes, made so or from floats"""
         self._back: dict[int, int] = {}
         """the same for floats that were made from bytes"""
+        self._means: dict[int, int] = {}
+        """the same for means of bytes"""
 
     def take(self, number: int, operator: Operator, name: str) -> None:
         """Writes one operator, and before it what turns its inputs into what it reads."""
@@ -142,8 +144,12 @@ class _Rewriting:
         return self._back[value]
 
     def _mean(self, value: int) -> int:
-        x, steps, shape = self._bytes[value], self._steps_of(value), (self.old.shapes[value][0], 1, 1)
-        return self._made(value, lambda out: ByteMean(x=x, out=out, scale=steps.scale, zero=steps.zero), shape)
+        """The mean of each channel; several gates may ask for the same one."""
+        if value not in self._means:
+            x, steps, shape = self._bytes[value], self._steps_of(value), (self.old.shapes[value][0], 1, 1)
+            mean = self._made(value, lambda out: ByteMean(x=x, out=out, scale=steps.scale, zero=steps.zero), shape)
+            self._means[value] = mean
+        return self._means[value]
 
     def _copy(self, operator: Operator) -> None:
         """The operator as it was, on floats."""

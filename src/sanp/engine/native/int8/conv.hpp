@@ -1,6 +1,7 @@
 // Direct convolution of bytes: lanes are pixels, and a broadcast of four weights meets four live channels at a time.
 #pragma once
 #include "depthwise.hpp"
+#include "small.hpp"
 
 namespace SANP_NAMESPACE {
 
@@ -127,7 +128,7 @@ struct ByteRoom {
 
 static long byte_conv_scratch(const ByteConv& c) {
   if (c.depth) return depth_scratch(c);
-  const long before = ByteRoom(c).floats_before_copies() + 2 * L;
+  const long before = ByteRoom(c).floats_before_copies() + 2 * L + (is_small(c) ? small_scratch(c) : 0);
   if (bytes_in_place(c.window)) return before;
   const int fewest = at_least(1, at_most(c.window.out_height, kFewBytePixels / c.window.out_width));
   const long smallest = plan_copies(c.window, 0, fewest).channel * quads(c.in_channels);
@@ -229,10 +230,8 @@ struct ByteWork {
     for (int t = 0; t < T; t++) {
       const int8_t* from = c.weight + out.channel[j + t] * c.row();
       const int8_t* next = c.weight + out.channel[at_most(j + T + t, out.count - 1)] * c.row();
-      char* to = gathered + t * kGathered;
       for (long i = 0; i < c.row(); i += kWeightLine) __builtin_prefetch(next + i, 0, 2);
-      for (int k = 0; k < c.window.taps(); k++)
-        gather_tap(from + k * c.step, live, words, in.index, in.live, to + k * tap_bytes);
+      gather_taps(from, c.step, c.window.taps(), live, in, gathered + t * kGathered, tap_bytes);
     }
   }
 
@@ -275,10 +274,18 @@ static void byte_conv(const ByteConv& c, const Map* const* in, const ByteOutputs
   const int height = c.window.out_height;
   const bool by_rows = share.size > 1 && height >= 4 * share.size;
   const int top = by_rows ? share.from(height) : 0, bottom = by_rows ? share.to(height) : height;
+  SmallSample small[kMostSamples];
+  const Map* small_in[kMostSamples];
+  int smalls = 0;
   for (int s = 0; s < samples; s++) {
     const ByteOutputs& o = out[s];
     const ByteShare mine(o, share, by_rows);
     if (mine.from == mine.to) continue;
+    if (is_small(c) && pays_small(c, in[s]->live)) {
+      small_in[smalls] = in[s];
+      small[smalls++] = {&o, nullptr, mine.from, mine.to};
+      continue;
+    }
     if (c.depth) {
       depth_sample(c, *in[s], o, mine.from, mine.to, top, bottom, scratch.floats);
       continue;
@@ -288,6 +295,7 @@ static void byte_conv(const ByteConv& c, const Map* const* in, const ByteOutputs
     const int rows = byte_rows(c.window, at_least(quads(in[s]->live), 1), by_rows ? share.size : 1);
     for (int y = top; y < bottom; y += rows) work.band(y, at_most(rows, bottom - y), mine.from, mine.to);
   }
+  if (smalls) small_conv(c, small, small_in, smalls, top, bottom, live, at + room.floats_before_copies());
 }
 
 }  // namespace SANP_NAMESPACE

@@ -27,7 +27,7 @@ static inline vi splat_bits(int x) { return x - vi{}; }
 static inline int weights_at(const char* p) { return *reinterpret_cast<const int_unaligned*>(p); }
 
 // Pixels and Four are how an instruction set holds L pixels of four bytes, and four weights; Fours are four weights for
-// each of four channels, which repeat from lane to lane.
+// each of four channels, which repeat from lane to lane; LaneFours are four weights of its own for each lane.
 #if defined(__AVX512VNNI__) && SANP_LANES == 16
 typedef vi Pixels;
 typedef vi Four;
@@ -38,6 +38,8 @@ typedef vi Fours;
 static inline Fours fours_at(const char* p) {
   return (vi)_mm512_maskz_broadcast_i32x4((__mmask16)0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+typedef vi LaneFours;
+static inline LaneFours lane_fours_at(const char* p) { return load_bytes(reinterpret_cast<const float*>(p)); }
 static inline vi dot(vi sum, const Pixels& x, const Four& w) {
   return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)x, (__m512i)w);
 }
@@ -58,6 +60,10 @@ static inline Four four_at(const char* p) { return weights_of(_mm256_set1_epi32(
 typedef Four Fours;
 static inline Fours fours_at(const char* p) {
   return weights_of(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+typedef Four LaneFours;
+static inline LaneFours lane_fours_at(const char* p) {
+  return weights_of(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 static inline vi dot(vi sum, const Pixels& x, const Four& w) {
   return sum + (vi)_mm256_madd_epi16(x.even, w.even) + (vi)_mm256_madd_epi16(x.odd, w.odd);
@@ -81,6 +87,11 @@ static inline Fours fours_at(const char* p) {
   for (int i = 0; i < kQuad; i++)
     for (int lane = 0; lane < L; lane++) w.weight[i][lane] = (signed char)p[lane % kQuad * kQuad + i];
   return w;
+}
+typedef Fours LaneFours;
+static inline LaneFours lane_fours_at(const char* p) {
+  const vi bytes = load_bytes(reinterpret_cast<const float*>(p));
+  return {{bytes << 24 >> 24, bytes << 16 >> 24, bytes << 8 >> 24, bytes >> 24}};
 }
 static inline vi dot(vi sum, const Pixels& x, const Fours& w) {
   for (int i = 0; i < kQuad; i++) sum += x.byte[i] * w.weight[i];

@@ -4,20 +4,53 @@
 
 namespace SANP_NAMESPACE {
 
-// Copies the weights of the live channels of one tap, and zeros up to the next whole line.
+// Copies the weights of the live channels of all taps of one output channel, with zeros behind the last of each tap up
+// to a whole four. Taps lie `step` bytes apart, and `tap_bytes` in the copy.
 #ifdef __AVX512VBMI2__
-static inline void gather_tap(const int8_t* from, const uint64_t* live, long words, const int*, int, char* to) {
-  for (long i = 0; i < words; i++) {
-    const __m512i w = _mm512_loadu_si512(from + i * 64);
-    _mm512_storeu_si512(to, _mm512_maskz_compress_epi8(live[i], w));
-    to += __builtin_popcountll(live[i]);
+// Which of the channels of some lines are live, in registers, and where the copies of each line begin.
+template <int Lines>
+static void gather_lines(const int8_t* from, long step, int taps, const uint64_t* live, char* to, long tap_bytes) {
+  __mmask64 mask[Lines];
+  long at[Lines + 1];
+  at[0] = 0;
+#pragma GCC unroll 8
+  for (int i = 0; i < Lines; i++) mask[i] = live[i], at[i + 1] = at[i] + __builtin_popcountll(live[i]);
+  const bool full = at[Lines] - at[Lines - 1] > kWeightLine - kQuad;
+  for (int k = 0; k < taps; k++, from += step, to += tap_bytes) {
+#pragma GCC unroll 8
+    for (int i = 0; i < Lines; i++)
+      _mm512_storeu_si512(to + at[i], _mm512_maskz_compress_epi8(mask[i], _mm512_loadu_si512(from + i * kWeightLine)));
+    if (full) _mm512_storeu_si512(to + at[Lines], _mm512_setzero_si512());
   }
-  _mm512_storeu_si512(to, _mm512_setzero_si512());
+}
+
+static inline void gather_taps(const int8_t* from, long step, int taps, const uint64_t* live, const Map&, char* to,
+                               long tap_bytes) {
+  switch (step / kWeightLine) {
+    case 1: return gather_lines<1>(from, step, taps, live, to, tap_bytes);
+    case 2: return gather_lines<2>(from, step, taps, live, to, tap_bytes);
+    case 3: return gather_lines<3>(from, step, taps, live, to, tap_bytes);
+    case 4: return gather_lines<4>(from, step, taps, live, to, tap_bytes);
+    case 6: return gather_lines<6>(from, step, taps, live, to, tap_bytes);
+    case 8: return gather_lines<8>(from, step, taps, live, to, tap_bytes);
+  }
+  for (int k = 0; k < taps; k++, from += step, to += tap_bytes) {
+    char* next = to;
+    for (long i = 0; i * kWeightLine < step; i++) {
+      const __m512i w = _mm512_loadu_si512(from + i * kWeightLine);
+      _mm512_storeu_si512(next, _mm512_maskz_compress_epi8(live[i], w));
+      next += __builtin_popcountll(live[i]);
+    }
+    _mm512_storeu_si512(next, _mm512_setzero_si512());
+  }
 }
 #else
-static inline void gather_tap(const int8_t* from, const uint64_t*, long, const int* index, int count, char* to) {
-  for (int a = 0; a < count; a++) to[a] = (char)from[index[a]];
-  for (int a = count; a < quads(count) * kQuad; a++) to[a] = 0;
+static inline void gather_taps(const int8_t* from, long step, int taps, const uint64_t*, const Map& in, char* to,
+                               long tap_bytes) {
+  for (int k = 0; k < taps; k++, from += step, to += tap_bytes) {
+    for (int a = 0; a < in.live; a++) to[a] = (char)from[in.index[a]];
+    for (int a = in.live; a < tap_bytes; a++) to[a] = 0;
+  }
 }
 #endif
 

@@ -31,6 +31,15 @@ static void dequantise(const Map& in, ByteScale s, const Map& out, int n) {
   }
 }
 
+// Adds the bytes of the four channels to their sums.
+static inline void add_bytes(vi (&sum)[kQuad], vi quad) {
+#ifdef __AVX512VNNI__
+  for (int b = 0; b < kQuad; b++) sum[b] = dot(sum[b], quad, splat_bits(1 << 8 * b));
+#else
+  for (int b = 0; b < kQuad; b++) sum[b] += byte_of(quad, b);
+#endif
+}
+
 // Sums are whole numbers of up to 2^36, which a double holds.
 static void mean(const Map& in, ByteScale s, const Map& out, int n) {
   const float* from = in.data + n * in.stride;
@@ -40,10 +49,7 @@ static void mean(const Map& in, ByteScale s, const Map& out, int n) {
   for (int first = 0; first < pixels; first += most) {
     vi sum[kQuad] = {};
     const int last = at_most(pixels, first + most);
-    for (int i = first; i < last; i += L) {
-      const vi quad = load_some(from + i, last - i);
-      for (int b = 0; b < kQuad; b++) sum[b] += quad >> 8 * b & 255;
-    }
+    for (int i = first; i < last; i += L) add_bytes(sum, load_some(from + i, last - i));
     for (int b = 0; b < here; b++)
       for (int i = 0; i < L; i++) total[b] += sum[b][i];
   }
