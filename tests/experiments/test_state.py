@@ -109,14 +109,14 @@ def test_a_loss_that_is_not_finite_names_the_layer_and_keeps_the_last_good_state
                 running[-1].layers["features.3"].norm.weight.fill_(3e38)  # type: ignore[union-attr, operator]
 
     running: list[sanp.GatedNetwork] = []
-    whole = sanp.training.fitting.joint_stage
+    whole = sanp.training.three_stages.joint_stage
 
     def watched(gated: sanp.GatedNetwork, task: object, budget: object) -> object:
         running.append(gated)
         return whole(gated, task, budget)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sanp.training.fitting, "joint_stage", watched)
+        patch.setattr(sanp.training.three_stages, "joint_stage", watched)
         with pytest.raises(sanp.SanpError) as caught:
             train(tiny_run.recipe(), tmp_path / "run", watch=overflow)
     said = str(caught.value)

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from sanp.training.config import FitConfig
-from sanp.training.fitting import pretrain_stage
 from sanp.training.task import Task
+from sanp.training.three_stages import pretrain_stage
 from tests.conftest import SmallNet, coloured_squares
 
 QUICK = FitConfig(

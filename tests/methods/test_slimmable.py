@@ -14,7 +14,8 @@ from sanp.evaluation import evaluate
 from sanp.gating.network import GatedNetwork
 from sanp.methods import METHODS
 from sanp.methods.parts.density import set_density
-from sanp.methods.slimmable import KEPT_WIDTHS, Width, drawn_widths, keep_norms, sandwich_stage, width_of
+from sanp.methods.parts.ranked_width import KEPT_WIDTHS, Width
+from sanp.methods.slimmable import drawn_widths, keep_norms, sandwich_stage, width_of
 from sanp.training.watching import run_stages
 from tests.conftest import SmallNet, coloured_squares
 from tests.methods.conftest import QUICK, task

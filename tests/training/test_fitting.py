@@ -9,10 +9,10 @@ import sanp
 from sanp.core.errors import BudgetWarning
 from sanp.training.distillation import distillation
 from sanp.training.finish import estimate_norms
-from sanp.training.fitting import fit_stages, pretrain_stage
 from sanp.training.precision import Format
 from sanp.training.stage import Progress
 from sanp.training.task import Task
+from sanp.training.three_stages import fit_stages, pretrain_stage
 from sanp.training.watching import run_stages
 
 Batches = list[tuple[Tensor, Tensor]]

@@ -4,9 +4,9 @@ from torch import nn
 
 from sanp.core.errors import SanpError
 from sanp.training.config import FitConfig
-from sanp.training.fitting import pretrain_stage
 from sanp.training.image_size import growing, share_at, side_of
 from sanp.training.task import Task
+from sanp.training.three_stages import pretrain_stage
 
 
 def test_the_share_is_the_first_then_a_line_then_one() -> None:

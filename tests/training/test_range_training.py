@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.core.errors import BudgetWarning
-from sanp.training.fitting import fit_stages, pretrain_stage
 from sanp.training.range_training import drawn_share
 from sanp.training.spreading import WIDTH, spread
 from sanp.training.task import Task
+from sanp.training.three_stages import fit_stages, pretrain_stage
 from tests.conftest import SmallNet, coloured_squares
 
 Batches = list[tuple[Tensor, Tensor]]

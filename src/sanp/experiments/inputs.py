@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from sanp import data
-from sanp.core.errors import SanpError, shown, unknown_name
+from sanp.core.errors import SanpError, shown
 from sanp.core.files import read_text, write_text
 from sanp.core.forward_size import check_forward
 from sanp.core.limits import LARGEST_CHANNELS, LARGEST_SIDE, LONGEST_LABEL, MOST_CLASSES
-from sanp.data.decode import Resize
+from sanp.data.decode import Resize, check_resize
 from sanp.experiments import run_folder
 from sanp.gating.network import GatedNetwork
 
@@ -53,8 +52,7 @@ class Inputs:
             raise SanpError(
                 f"it has no classes, more than {MOST_CLASSES}, or names of more than {LONGEST_LABEL} letters"
             )
-        if self.resize not in get_args(Resize):
-            raise unknown_name("resize", self.resize, get_args(Resize))
+        check_resize(self.resize)
 
     def normalise(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
         """The network's input for pixels (N, C, H, W) from 0 to 255: normalised as in training."""

@@ -10,7 +10,7 @@ from sanp import data
 from sanp.checkpoint import load
 from sanp.core.modules import device_of
 from sanp.evaluation import Report, evaluate
-from sanp.experiments.own_network import build_named
+from sanp.experiments.own_network import build_for
 from sanp.experiments.run_folder import DENSE, REPORT_FORMAT, evaluation_batches
 
 
@@ -48,7 +48,7 @@ def finally_measured(pruned: nn.Module, dense: Report, dataset: data.Dataset, ba
     held_out = {"images": images, "dense_accuracy": dense.accuracy, "accuracy": found.accuracy, "kept": found.kept}
     if dataset.test is dataset.held_out:
         return Measured(dense, found, held_out)
-    fresh = build_named(backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
+    fresh = build_for(backbone, dataset)
     before = load(folder / DENSE, fresh).to(device_of(pruned))
     test = evaluation_batches(dataset)
     return Measured(evaluate(before, test, progress=False), evaluate(pruned, test, progress=False), held_out)

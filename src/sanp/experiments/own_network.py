@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,25 @@ def given_network(name: str | None) -> Iterator[None]:
         yield
     finally:
         _given.reset(token)
+
+
+class NetworkSize(Protocol):
+    """The sizes that a network is built for; data sets and :class:`Inputs` have them."""
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        ...
+
+    @property
+    def image_size(self) -> int:
+        """The side of an image, in pixels."""
+        ...
+
+
+def build_for(name: str, size: NetworkSize) -> nn.Module:
+    """As :func:`build_named`, for the classes and images of a data set."""
+    return build_named(name, num_classes=size.num_classes, image_size=size.image_size)
 
 
 def build_named(name: str, *, num_classes: int, image_size: int) -> nn.Module:

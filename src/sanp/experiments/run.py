@@ -14,20 +14,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 from torch import nn
 
-from sanp.checkpoint import load, save
+from sanp.checkpoint import save
 from sanp.core import distributed
 from sanp.core.devices import chosen_device
 from sanp.core.distributed import by_first
 from sanp.core.errors import SanpError, Stopped
 from sanp.core.files import locked, own_folder
 from sanp.evaluation import Report
-from sanp.experiments.budgeted import TIMED, training_images
 from sanp.experiments.measured import Measured, finally_measured, measure
 from sanp.experiments.metrics import ProgressLog
-from sanp.experiments.own_network import build_named
 from sanp.experiments.recipe import Recipe
 from sanp.experiments.run_folder import (
     CONFIG,
@@ -35,28 +32,20 @@ from sanp.experiments.run_folder import (
     MODEL,
     check_sight,
     is_finished,
-    load_data,
     prepare_folder,
     read_report,
     read_run,
     write_report,
 )
-from sanp.experiments.run_times import RunTimes
-from sanp.experiments.shipped import weights_named
+from sanp.experiments.starting_point import draw_unused, starting_point
 from sanp.experiments.state import Interrupted, Position, Saved
 from sanp.experiments.timing import time_runs
-from sanp.experiments.training_batches import Tell, training_batches
-from sanp.experiments.weights_file import take_weights
-from sanp.gating.budget_range import is_time
-from sanp.gating.gating import planned_cost
+from sanp.experiments.training_batches import Tell
 from sanp.gating.network import GatedNetwork
-from sanp.spm.module import SPMConfig, build_spm
-from sanp.training.fitting import pretrain_stage
 from sanp.training.malloc import keep_freed_memory
 from sanp.training.nonfinite import NotFinite, bad_parameter
-from sanp.training.normless import suited_rates
 from sanp.training.stage import Progress, Stage, Stages, Watch, drive
-from sanp.training.task import Task, set_dropout
+from sanp.training.three_stages import pretrain_stage
 
 
 @dataclass(frozen=True)
@@ -89,61 +78,18 @@ class _Run:
 
     def __init__(self, recipe: Recipe, folder: Path, watch: Watch | None, tell: Tell) -> None:
         self.recipe, self.folder, self.watch, self.tell = recipe, folder, watch, tell
-        place = chosen_device(recipe.device)
         keep_freed_memory()
-        if recipe.threads is not None:
-            torch.set_num_threads(recipe.threads)
-        torch.manual_seed(recipe.seed)
-        with distributed.first_on_its_machine_first():
-            self.data = load_data(recipe)
-        for note in self.data.notes:
-            tell(note)
-        self.net = build_named(recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
-        if recipe.weights is not None:
-            tell(f"{recipe.weights}: {take_weights(self.net, Path(recipe.weights))}")
-        if recipe.pretrained is not None:
-            self.net = load(weights_named(recipe.pretrained), self.net)
-        self.net = self.net.to(place)
-        set_dropout(self.net, recipe.fit.dropout)
-        self.times = None
-        """of a budget that is a time"""
-        if is_time(recipe.budget):
-            self.times = RunTimes(folder, recipe.budget, lambda: training_images(self.data)()[:TIMED], tell)
-        self.task = self._task()
+        start = starting_point(recipe, folder, tell)
+        self.data, self.net, self.task, self.times = start.data, start.net, start.task, start.times
         self.dense: Report | None = None
         self._tested: float | None = None
         """accuracy on the test images after the last epoch"""
         self.saved = Saved(own_folder(folder, "state"))
 
-    def _task(self) -> Task:
-        recipe = self.recipe
-        return Task(
-            loader=training_batches(recipe, self.data, self.tell),
-            budget=recipe.budget,
-            max_flops=recipe.max_flops,
-            config=suited_rates(recipe.fit, self.net),
-            spm=recipe.spm,
-            objective=recipe.objective,
-            controller=recipe.controller,
-            timer=self.times,
-            start=self._start(),
-        )
-
-    def _start(self) -> GatedNetwork | None:
-        """The gated network that training goes on from, if the recipe names one."""
-        given = self.recipe.start_from
-        if given is None:
-            return None
-        fresh = build_named(self.recipe.backbone, num_classes=self.data.num_classes, image_size=self.data.image_size)
-        start = load(weights_named(given), fresh)
-        if not isinstance(start, GatedNetwork) or start.origin.method != self.recipe.method:
-            raise SanpError(f"start_from {given} is no network that {self.recipe.method} gated: give one, or none")
-        return start
-
     def carry_out(self) -> Finished:
         """Runs all stages, evaluates the pruned network and writes the results."""
         self.recipe.pruning_method().check(self.net, self.task)
-        _draw_once(self.net, self.task)
+        draw_unused(self.net, self.task)
         pruned = self._drive(self._stages())
         assert self.dense is not None
         if self.times is not None and isinstance(pruned, GatedNetwork):
@@ -249,13 +195,3 @@ def resumed(
     if is_finished(folder):
         raise SanpError(f"{folder} is finished: evaluate it with sanp eval {folder}")
     return train(replace(recipe, threads=threads or recipe.threads), folder, watch=watch, tell=tell, resume=True)
-
-
-def _draw_once(net: nn.Module, task: Task) -> None:
-    """Draws random numbers for SPMs that are not used, as all earlier versions did at this point.
-
-    Without these draws, the same seed would give other results than the published ones.
-    """
-    for layer in planned_cost(net, task.example(net)).gates.values():
-        if layer.name == layer.path:
-            build_spm(layer.in_channels, layer.out_channels, SPMConfig())

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
 
@@ -15,7 +15,7 @@ from sanp.core.errors import SanpError, shown
 from sanp.core.files import own_folder, read_text, write_text
 from sanp.core.limits import LARGEST_COUNT
 from sanp.data.dataset import first_after_shuffle
-from sanp.experiments.own_network import build_named
+from sanp.experiments.own_network import NetworkSize, build_for
 from sanp.experiments.recipe import Recipe, make_recipe, merge, read_recipe
 from sanp.experiments.state import clear_state
 from sanp.spm.module import OLDER_SETTINGS
@@ -72,27 +72,12 @@ def read_run(folder: Path) -> Recipe:
     return make_recipe(merge({"spm": OLDER_SETTINGS}, read_recipe(config)), str(config))
 
 
-class NetworkSize(Protocol):
-    """The sizes that a network is built for; data sets and :class:`Inputs` have them."""
-
-    @property
-    def num_classes(self) -> int:
-        """The number of classes."""
-        ...
-
-    @property
-    def image_size(self) -> int:
-        """The side of an image in pixels."""
-        ...
-
-
 def load_run(folder: Path, dataset: NetworkSize) -> nn.Module:
     """The pruned network of the finished run in ``folder``; ``dataset`` says what it was built for."""
     recipe = read_run(folder)
     if not is_finished(folder):
         raise SanpError(f"{folder} is not finished (no {MODEL}): go on with sanp train --resume {folder}")
-    fresh = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
-    return load(folder / MODEL, fresh)
+    return load(folder / MODEL, build_for(recipe.backbone, dataset))
 
 
 def load_data(recipe: Recipe, root: Path | None = None) -> data.Dataset:

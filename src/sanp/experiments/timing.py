@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sanp.checkpoint import load
 from sanp.engine.bench.latency import seconds_per_image
-from sanp.experiments.own_network import build_named
+from sanp.experiments.own_network import build_for
 from sanp.experiments.run_folder import (
     DENSE,
     evaluation_batches,
@@ -42,7 +42,7 @@ def _time_alike(folders: list[Path]) -> None:
     dataset = load_data(recipe)
     batches = evaluation_batches(dataset, TIMED_IMAGES)
     images: Tensor = next(iter(batches))[0]
-    fresh = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
+    fresh = build_for(recipe.backbone, dataset)
     networks = [load(folders[0] / DENSE, fresh), *(load_run(folder, dataset) for folder in folders)]
     dense, *pruned = seconds_per_image(networks, images)
     for folder, seconds in zip(folders, pruned, strict=True):

@@ -18,9 +18,9 @@ from sanp.methods.parts.gating_method import GatingMethod
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.spm.top_k import TopK
 from sanp.training.controller import BudgetController
-from sanp.training.fitting import warmup_stage
 from sanp.training.stage import Stage, Stages
 from sanp.training.task import Task
+from sanp.training.three_stages import warmup_stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.methods.parts.gating_method import GatingMethod
 from sanp.methods.parts.retrain import epochs_in_parts
-from sanp.spm.binarize import Drawn, SemanticHashing, at_least_one
+from sanp.spm.binarize import AboveZero, Drawn, at_least_one
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.spm.recording import decisions_of
 from sanp.training.controller import BudgetController
@@ -63,11 +63,11 @@ def gumbel_gates(score: Tensor, noise: Tensor, temperature: float) -> Tensor:
     return hard + soft - soft.detach()
 
 
-class GumbelGates(SemanticHashing):
-    """Random gates in training; in evaluation the same threshold at 0 as semantic hashing, so that engines know it."""
+class GumbelGates(AboveZero):
+    """Random gates in training; in evaluation a plain threshold at 0."""
 
     def __init__(self, temperature: float) -> None:
-        super().__init__(noise=1.0, soft_share=0.0, per="sample")
+        super().__init__()
         self.temperature = temperature
 
     def draw(self, score: Tensor) -> Drawn:

@@ -36,7 +36,7 @@ from sanp.gating.thresholds import kept_on
 from sanp.methods.parts.gating_method import GatingMethod
 from sanp.methods.parts.pooled_features import PooledFeatures
 from sanp.methods.parts.retrain import epochs_in_parts
-from sanp.spm.binarize import Drawn, SemanticHashing, hard_decision
+from sanp.spm.binarize import AboveZero, hard_decision
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
 from sanp.spm.recording import decisions_of, record, saliencies_of
 from sanp.tracing.topology import module_path
@@ -93,18 +93,6 @@ def threshold_at(means: Tensor, density: float) -> float:
     """ξ: the smallest of the ceil(density C) largest mean saliencies (C,); 0 if all channels are to be open."""
     k = min(len(means), max(1, math.ceil(density * len(means) - 1e-9)))
     return 0.0 if k == len(means) else float(means.topk(k).values[-1])
-
-
-class PlainThreshold(SemanticHashing):
-    """1 where the score is above 0, in training too, and no gradient flows through it."""
-
-    def __init__(self) -> None:
-        super().__init__(noise=0.0, soft_share=0.0, per="sample")
-
-    def draw(self, score: Tensor) -> Drawn:
-        """The decisions of evaluation."""
-        decision = self.decide(score)
-        return Drawn(decision, decision, None)
 
 
 class ManifoldTerm:
@@ -205,7 +193,7 @@ class ManiDP(GatingMethod):
         def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
             own = replace(config, bias=1.0, reduction=self.config.reduction, standardize=self.config.standardize)
             saliency = predicted_saliency(in_channels, out_channels, own)
-            return SPM(saliency, PlainThreshold(), most=config.most, group=gcd(out_channels, config.group))
+            return SPM(saliency, AboveZero(), most=config.most, group=gcd(out_channels, config.group))
 
         return make_spm
 

@@ -25,25 +25,20 @@ from sanp.core.distributed import same_everywhere
 from sanp.core.errors import SanpError
 from sanp.gating.amount import parse_budget
 from sanp.gating.budget_range import parse_range
-from sanp.gating.dial import POINTS, Dial, set_thresholds
+from sanp.gating.dial import POINTS, Dial, set_level
 from sanp.gating.gating import MakeSPM
 from sanp.gating.network import GatedNetwork
 from sanp.gating.trained_budgets import TrainedBudgets
 from sanp.methods.parts.density import kept_at_density, set_density, winners
 from sanp.methods.parts.gating_method import GatingMethod
+from sanp.methods.parts.ranked_width import KEPT_WIDTHS, RankedSaliency, Width
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.spm.module import SPM, SPMConfig
-from sanp.spm.saliency import FoldedSaliency, Saliency
-from sanp.spm.top_k import TopK
-from sanp.training.distillation import default_distill_loss
 from sanp.training.finish import estimate_norms, to_last_epoch
 from sanp.training.optimizers import schedule, scheduled, sgd
 from sanp.training.precision import Format, lay_out
 from sanp.training.stage import Outcome, Stage, steps_in
 from sanp.training.task import Task, share_right
-
-KEPT_WIDTHS = 5
-"""widths whose batch norm statistics are kept"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,78 +52,6 @@ class SlimmableConfig:
         check_fields(self)
         if self.between < 0:
             raise SanpError(f"between {self.between} must not be negative: it is a number of widths")
-
-
-class RankedSaliency(Saliency):
-    """The place of each channel in the ranking, as a number that falls from 1; the same for every image."""
-
-    rank: Tensor
-
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.in_channels = in_channels
-        self.register_buffer("rank", torch.linspace(1, 1 / out_channels, out_channels))
-
-    @property
-    def flops(self) -> int:
-        """0: nothing is computed."""
-        return 0
-
-    def set_order(self, values: Tensor) -> None:
-        """Ranks the channels by ``values`` (C_out,): the largest is first, of equal ones that which stands first."""
-        order = values.sort(stable=True, descending=True).indices
-        self.rank[order] = torch.linspace(1, 1 / len(order), len(order)).to(self.rank)
-
-    def forward(self, x: Tensor) -> Tensor:  # (N, C_in, ...) -> (N, C_out)
-        """The same numbers for each of the N images."""
-        return self.rank.expand(len(x), -1)
-
-    def folded(self) -> FoldedSaliency:
-        """The numbers as the bias of the second layer; the input is not used."""
-        nothing = self.rank.new_zeros(0, self.in_channels)
-        return FoldedSaliency(nothing, nothing[:, 0], self.rank.new_zeros(len(self.rank), 0), self.rank)
-
-
-class Width(TopK):
-    """Opens the first channels of the ranking, and gives batch norms the statistics of the width when it is set.
-
-    The level is the share of closed channels. ``hold`` says which batch norms.
-    """
-
-    widths: Tensor
-
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels, round_up=True)
-        self.norms: tuple[_BatchNorm, ...] = ()
-        self.register_buffer("widths", torch.zeros(KEPT_WIDTHS))
-
-    def hold(self, norms: list[_BatchNorm]) -> None:
-        """Makes room for the statistics of these batch norms."""
-        self.norms = tuple(norms)  # in a tuple, so that they do not become submodules
-        for number, norm in enumerate(self.norms):
-            self.register_buffer(f"mean_{number}", torch.zeros(KEPT_WIDTHS, norm.num_features))
-            self.register_buffer(f"var_{number}", torch.ones(KEPT_WIDTHS, norm.num_features))
-
-    def keep(self, knot: int, width: float) -> None:
-        """Keeps the present statistics as those of ``width``; widths ascend with ``knot``."""
-        self.widths[knot] = width
-        for number, norm in enumerate(self.norms):
-            getattr(self, f"mean_{number}")[knot] = norm.running_mean
-            getattr(self, f"var_{number}")[knot] = norm.running_var
-
-    def set_level(self, threshold: Tensor, level: float) -> None:
-        """Sets the width to 1 - level, and the statistics of the batch norms."""
-        super().set_level(threshold, level)
-        if not bool(self.widths[-1] > 0):  # none are kept yet
-            return
-        place = min(max(1 - level, float(self.widths[0])), float(self.widths[-1]))
-        above = min(KEPT_WIDTHS - 1, max(1, int(torch.searchsorted(self.widths, place))))
-        low, high = float(self.widths[above - 1]), float(self.widths[above])
-        part = 1.0 if high <= low else (place - low) / (high - low)
-        for number, norm in enumerate(self.norms):
-            for name, kept in (("mean", norm.running_mean), ("var", norm.running_var)):
-                table = getattr(self, f"{name}_{number}")
-                kept.copy_(torch.lerp(table[above - 1], table[above], part))  # type: ignore[union-attr]
 
 
 def slimmable_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
@@ -177,7 +100,7 @@ class Slimmable(GatingMethod):
         yield sandwich_stage(gated, task, low, high, self.config.between)
         keep_norms(gated, task, low, high)
         gated.dial = dial_of(gated, low, high)
-        set_thresholds(gated, 1 - (low if wanted is not None else nearest_width(gated, ends[0])))
+        set_level(gated, 1 - (low if wanted is not None else nearest_width(gated, ends[0])))
         same_everywhere(gated)
 
 
@@ -189,12 +112,12 @@ def width_of(gated: GatedNetwork, kept: float, *, above: bool = False) -> float:
         {count / each.channels for each in winners(gated).values() for count in range(1, each.channels + 1)}
     )
 
-    def cost(width: float) -> float:
+    def kept_at(width: float) -> float:
         return kept_at_density(gated, order, width)
 
     if above:
-        return widths[min(bisect_left(widths, kept, key=cost), len(widths) - 1)]
-    return widths[max(bisect_right(widths, kept, key=cost) - 1, 0)]
+        return widths[min(bisect_left(widths, kept, key=kept_at), len(widths) - 1)]
+    return widths[max(bisect_right(widths, kept, key=kept_at) - 1, 0)]
 
 
 def nearest_width(gated: GatedNetwork, kept: float) -> float:
@@ -235,19 +158,12 @@ def sandwich_stage(gated: GatedNetwork, task: Task, low: float, high: float, bet
         total = loss
         for width in widths[1:]:
             set_density(gated, width)
-            total = total + taught(task, gated(x), wanted, y)
+            total = total + task.loss_to(wanted, gated(x), y)
         kept = kept_at_density(gated, ranks(gated), low)
         return Outcome(total, share_right(output, y), kept, kept, 0.0, shown=loss.item())
 
     optimizers = [scheduled(sgd(gated.backbone_parameters(), task.config.lr, task.config), schedule(task.config))]
     return Stage("joint", gated, task.loader, epochs, step_loss, optimizers, Format(gated, task.config.precision))
-
-
-def taught(task: Task, output: Any, wanted: Any, target: Any) -> Tensor:
-    """The loss of a smaller width: how far its ``output`` is from that of the largest, ``wanted``."""
-    if task.distill_loss is not None:
-        return task.distill_loss(output, wanted)
-    return default_distill_loss(output, wanted, target, task.config.temperature, own_loss=task.loss is not None)
 
 
 def keep_norms(gated: GatedNetwork, task: Task, low: float, high: float) -> None:

@@ -130,6 +130,14 @@ class Binarizer(nn.Module, ABC):
         """How many channels are open for every sample; None if that depends on the scores."""
         return None
 
+    @property
+    def obstacle(self) -> str | None:
+        """Why engines cannot decide as evaluation does; None if they can.
+
+        They know two rules: a fixed number of the highest scores, or all above 0 and the highest where none is.
+        """
+        return f"the binarizer {type(self).__name__}" if self.fixed_count is None else None
+
     def level(self, threshold: Tensor) -> float:
         """The present level; ``threshold`` is the SPM's."""
         return threshold.item()
@@ -139,7 +147,39 @@ class Binarizer(nn.Module, ABC):
         threshold.fill_(level)
 
 
-class SemanticHashing(Binarizer):
+class AboveZero(Binarizer):
+    """Opens the channels whose score is above 0, in evaluation and, unless a subclass draws, in training.
+
+    With ``keep_one`` each sample has at least one open channel: that of the highest score.
+    """
+
+    def __init__(self, *, keep_one: bool = True) -> None:
+        super().__init__()
+        self.keep_one = keep_one
+
+    def decide(self, score: Tensor) -> Tensor:
+        """1 where the score is above 0."""
+        return hard_decision(score, keep_one=self.keep_one)
+
+    def margin(self, score: Tensor) -> Tensor:
+        """The smallest distance of a score from 0.
+
+        If no score is above 0, the channel with the largest one is open; then the distance of the two largest scores
+        counts, or that of the largest from 0 if it is smaller.
+        """
+        if not self.keep_one:
+            return score.abs().amin(1)
+        best = score.topk(min(2, score.shape[1]), dim=1).values
+        alone = torch.minimum(best[:, 0] - best[:, -1], best[:, 0].abs()) if best.shape[1] > 1 else best[:, 0].abs()
+        return torch.where((score > 0).any(1), score.abs().amin(1), alone)
+
+    @property
+    def obstacle(self) -> str | None:
+        """None, unless every channel may be closed."""
+        return None if self.keep_one else "a gate that may close every channel"
+
+
+class SemanticHashing(AboveZero):
     """Improved Semantic Hashing: in training with random noise and soft gates, in evaluation a plain threshold at 0.
 
     ``noise`` is the standard deviation of the noise, ``soft_share`` the probability of a soft gate. ``per`` says
@@ -157,9 +197,9 @@ class SemanticHashing(Binarizer):
         shift: float = SHIFT,
         keep_one: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(keep_one=keep_one)
         self.noise, self.soft_share, self.per = noise, soft_share, per
-        self.slope, self.shift, self.keep_one = slope, shift, keep_one
+        self.slope, self.shift = slope, shift
 
     def draw(self, score: Tensor) -> Drawn:
         """The gates of a training step; those of soft samples lie between 0 and 1."""
@@ -170,27 +210,11 @@ class SemanticHashing(Binarizer):
         saliency = score + self.edge if self.edge else score
         return semantic_hashing(saliency, noise, soft, self.slope, self.shift, keep_one=self.keep_one)
 
-    def decide(self, score: Tensor) -> Tensor:
-        """1 where the score is above 0, which is where s1 is above one half."""
-        return hard_decision(score, keep_one=self.keep_one)
-
     @property
     def edge(self) -> float:
-        """Where s1 is one half: ln((0.5 + b) / (a - b - 0.5)), which is 0 for a = 1.2 and b = 0.1."""
+        """The saliency where s1 is one half: ln((0.5 + b) / (a - b - 0.5)), which is 0 for a = 1.2 and b = 0.1."""
         inside = (0.5 + self.shift) / (self.slope - self.shift - 0.5)
         return 0.0 if abs(inside - 1) < 1e-9 else math.log(inside)
-
-    def margin(self, score: Tensor) -> Tensor:
-        """The smallest distance of a score from 0.
-
-        If no score is above 0, the channel with the largest one is open; then the distance of the two largest scores
-        counts, or that of the largest from 0 if it is smaller.
-        """
-        if not self.keep_one:
-            return score.abs().amin(1)
-        best = score.topk(min(2, score.shape[1]), dim=1).values
-        alone = torch.minimum(best[:, 0] - best[:, -1], best[:, 0].abs()) if best.shape[1] > 1 else best[:, 0].abs()
-        return torch.where((score > 0).any(1), score.abs().amin(1), alone)
 
     def extra_repr(self) -> str:
         """The settings that ``print`` shows."""

@@ -9,11 +9,11 @@ from sanp.core.devices import moved
 from sanp.core.errors import SanpError
 from sanp.gating.network import GatedNetwork
 from sanp.training.config import FitConfig
-from sanp.training.fitting import pretrain_stage
 from sanp.training.history import History
 from sanp.training.normless import suited_rates
 from sanp.training.stage import Loader, Stages, Watch
 from sanp.training.task import Task, TaskLoss, set_dropout
+from sanp.training.three_stages import pretrain_stage
 from sanp.training.watching import watched
 
 

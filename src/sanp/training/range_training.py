@@ -12,7 +12,7 @@ import numpy as np
 
 from sanp.core.distributed import same_everywhere
 from sanp.core.errors import SanpError
-from sanp.gating.dial import set_thresholds
+from sanp.gating.dial import set_level
 from sanp.gating.network import GatedNetwork
 from sanp.spm.recording import Gates
 from sanp.training.controller import BudgetController
@@ -109,7 +109,7 @@ class RangeTraining:
             self._thresholds = [float(level) for level in np.linspace(WIDTH, 0.0, KNOTS)]
         if self.begun:
             self.share = drawn_share(self.low, self.high, step)
-            set_thresholds(self.network, self.threshold)
+            set_level(self.network, self.threshold)
 
     def slowed(self, schedule: Schedule) -> Schedule:
         """A schedule of the network's own learning rate that is lower once the range has begun."""

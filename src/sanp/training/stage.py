@@ -1,7 +1,7 @@
 """One stage of training: some epochs over a loader with one loss and its optimizers, run step by step.
 
-The three stages of the paper (4.1.2) are in fitting.py. A running stage yields a :class:`Progress` after each step, so
-that the caller can show it, log it, save between two steps, or stop.
+The three stages of the paper (4.1.2) are in three_stages.py. A running stage yields a :class:`Progress` after each
+step, so that the caller can show it, log it, save between two steps, or stop.
 """
 
 import itertools

@@ -106,12 +106,14 @@ class Task:
             return loss
         with torch.no_grad(), evaluating(self.teacher) if self.teacher.training else nullcontext():
             wanted = self.teacher(x)
+        return (1 - share) * loss + share * self.loss_to(wanted, output, target)
+
+    def loss_to(self, wanted: Any, output: Any, target: Any) -> Tensor:
+        """The distillation loss: how far ``output`` is from what another network gives, ``wanted``."""
         if self.distill_loss is not None:
-            apart = self.distill_loss(output, wanted)
-        else:
-            own = self.loss is not None
-            apart = default_distill_loss(output, wanted, target, self.config.temperature, own_loss=own)
-        return (1 - share) * loss + share * apart
+            return self.distill_loss(output, wanted)
+        own = self.loss is not None
+        return default_distill_loss(output, wanted, target, self.config.temperature, own_loss=own)
 
     def without_teacher(self) -> "Task":
         """The same task without distillation."""

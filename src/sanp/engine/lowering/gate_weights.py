@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sanp.engine.lowering.shapes import Floats
 from sanp.engine.lowering.unsupported import Unsupported
-from sanp.spm.binarize import SemanticHashing
 from sanp.spm.module import SPM
 
 
@@ -52,10 +51,8 @@ def gate_weights(spm: SPM) -> GateWeights:
     saliency, binarize = spm.saliency.folded(), spm.binarize
     if saliency is None:
         raise Unsupported(f"the saliency {type(spm.saliency).__name__}")
-    if not isinstance(binarize, SemanticHashing) and binarize.fixed_count is None:
-        raise Unsupported(f"the binarizer {type(binarize).__name__}")
-    if isinstance(binarize, SemanticHashing) and not binarize.keep_one:
-        raise Unsupported("a gate that may close every channel")
+    if binarize.obstacle is not None:
+        raise Unsupported(binarize.obstacle)
     channels = len(saliency.b2)
     return GateWeights(
         w1=floats(saliency.w1),

@@ -1,4 +1,4 @@
-"""What deciding what to prune costs, also for results lines from before that was noted."""
+"""The FLOPs that deciding what to prune takes, also for older results lines, which do not have them."""
 
 import json
 from functools import cache

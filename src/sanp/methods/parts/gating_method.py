@@ -12,9 +12,9 @@ from sanp.gating.gating import MakeSPM, gate, planned_cost
 from sanp.gating.network import GatedNetwork
 from sanp.spm.module import SPMConfig
 from sanp.training.finish import finish_cap
-from sanp.training.fitting import fit_stages
 from sanp.training.stage import Stage, Stages
 from sanp.training.task import Task, with_teacher
+from sanp.training.three_stages import fit_stages
 
 
 @runtime_checkable
