@@ -17,7 +17,7 @@ from sanp.experiments.documents import fill, table_of_rows
 from sanp.experiments.results import append, read_results, result_line
 from sanp.experiments.shipped import run_named
 from sanp.gating.network import GatedNetwork
-from sanp.report.fast_look import error_and_costs
+from sanp.report.fast_look import error_and_kept
 
 ROOT = Path(__file__).parents[1]
 TORCH_IMAGES = 500
@@ -31,10 +31,10 @@ def points(network: GatedNetwork, dataset: Any, caps: list[str]) -> list[dict[st
     few = next(iter(run_folder.evaluation_batches(dataset, TORCH_IMAGES)))
     for cap in (None, *caps):
         network.set_max_flops(cap, usual)
-        error, cost = error_and_costs(network, run_folder.evaluation_batches(dataset))
+        error, kept = error_and_kept(network, run_folder.evaluation_batches(dataset))
         in_torch = evaluate(network, [few], progress=False).per_sample.max() / network.dense_flops
-        reached = {"error": error, "kept": float(cost.mean()), "most": float(cost.max())}
-        found.append({"cap": cap, **reached, "most_in_torch": float(in_torch), "images": len(cost)})
+        reached = {"error": error, "kept": float(kept.mean()), "most": float(kept.max())}
+        found.append({"cap": cap, **reached, "most_in_torch": float(in_torch), "images": len(kept)})
         print(json.dumps(found[-1]), flush=True)
     return found
 

@@ -18,7 +18,7 @@ from sanp.experiments import run_folder
 from sanp.experiments.documents import fill, table_of_rows
 from sanp.experiments.results import append, read_results, result_line
 from sanp.gating.network import GatedNetwork
-from sanp.report.fast_look import error_and_costs
+from sanp.report.fast_look import error_and_kept
 
 ROOT = Path(__file__).parents[1]
 BUDGETS = (0.20, 0.225, 0.25, 0.30, 0.40, 0.50, 0.60)
@@ -30,8 +30,8 @@ def points(network: GatedNetwork, dataset: Any) -> list[dict[str, float]]:
     found = []
     for budget in BUDGETS:
         network.set_budget(budget)
-        error, cost = error_and_costs(network, run_folder.evaluation_batches(dataset))
-        point = {"budget": budget, "error": error, "kept": float(cost.mean()), "most": float(cost.max())}
+        error, kept = error_and_kept(network, run_folder.evaluation_batches(dataset))
+        point = {"budget": budget, "error": error, "kept": float(kept.mean()), "most": float(kept.max())}
         found.append(point)
         print(json.dumps(point), flush=True)
     return found

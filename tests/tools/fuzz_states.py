@@ -8,9 +8,9 @@ import torch
 import sanp
 from sanp.experiments.metrics import ProgressLog
 from sanp.experiments.state import Position, Saved
-from sanp.training.fitting import fit_stages
 from sanp.training.stage import Stage
 from sanp.training.task import Task
+from sanp.training.three_stages import fit_stages
 from tests.tools import mutate, tiny_run
 from tests.tools.fuzz_target import Target
 

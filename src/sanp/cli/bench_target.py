@@ -11,7 +11,7 @@ from sanp.core.errors import SanpError
 from sanp.engine.bench.images import random_images
 from sanp.experiments.budgeted import at_budget, training_images
 from sanp.experiments.calibrated import calibrated
-from sanp.experiments.own_network import build_named
+from sanp.experiments.own_network import build_for
 from sanp.experiments.run_folder import evaluation_batches, load_data, load_run, read_run
 from sanp.gating.gating import gate
 from sanp.gating.network import GatedNetwork
@@ -48,7 +48,7 @@ def _of_run(run: Path, budget: str | None, precision: str) -> tuple[nn.Module, n
     recipe = read_run(run)
     dataset = load_data(recipe)
     images, _ = next(iter(evaluation_batches(dataset, THRESHOLD_IMAGES)))
-    dense = build_named(recipe.backbone, num_classes=dataset.num_classes, image_size=dataset.image_size)
+    dense = build_for(recipe.backbone, dataset)
     network = at_budget(calibrated(load_run(run, dataset), run, precision), budget, training_images(dataset))
     return dense.eval(), network.eval(), images
 

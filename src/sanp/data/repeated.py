@@ -1,4 +1,4 @@
-"""A split that counts as several of itself, so that few images make epochs of enough steps."""
+"""A split that an epoch goes through several times, so that few images make enough steps."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -13,8 +13,8 @@ from sanp.core.modules import tensors_in
 from sanp.engine.arguments import in_order
 from sanp.engine.capping import Capping
 from sanp.engine.plan import Plan
-from sanp.engine.steps import Forced, NativeStep, TorchStep, Values
-from sanp.engine.turning import Lift, Turning
+from sanp.engine.steps import CallSettings, Forced, Lift, NativeStep, TorchStep, Values
+from sanp.engine.turning import Turning
 from sanp.engine.wanted_inputs import WantedInputs, from_numpy
 from sanp.gating.cap import Cap
 from sanp.gating.network import GatedNetwork
@@ -122,9 +122,9 @@ class Engine:
         values: Values = dict(zip(self._inputs, tensors, strict=True))
         batch = len(tensors[0])
         suspect: set[int] = set()
-        spending = None if self._capping is None else self._capping.spending(batch)
+        asked = self._asked(batch, None, lift)
         for step in self._steps:
-            finite = step.run(values, batch, None, lift, spending)
+            finite = step.run(values, batch, asked)
             if 0 in finite:
                 suspect.update(row for row, flag in enumerate(finite) if not flag)
         results = [values[value] for value in self._outputs]
@@ -182,11 +182,15 @@ class Engine:
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         values: Values = dict(zip(self._inputs, tensors_in(in_order(self._reference, example)), strict=True))
         batch = len(next(iter(values.values())))
-        spending = None if self._capping is None else self._capping.spending(batch)
+        asked = self._asked(batch, forced, self._lift if lift is None else lift)
         with torch.no_grad():
             for step in self._steps:
-                step.run(values, batch, forced, self._lift if lift is None else lift, spending)
+                step.run(values, batch, asked)
         return [values[value] for value in self._outputs], forced.scores
+
+    def _asked(self, batch: int, forced: Forced | None, lift: Lift) -> CallSettings:
+        """What a call of so many samples asks of its steps."""
+        return CallSettings(forced, lift, None if self._capping is None else self._capping.spending(batch))
 
     def _in_torch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Tensor | None, lift: Lift) -> Any:
         """The network itself, on all samples or some of them."""

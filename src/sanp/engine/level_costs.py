@@ -13,6 +13,7 @@ from sanp.engine.compiled import Engine
 from sanp.engine.compiling import compile
 from sanp.engine.library import Unavailable, native_library
 from sanp.gating.accounting import mean_kept
+from sanp.gating.dial import set_level
 from sanp.gating.network import GatedNetwork
 
 WORTH_COMPILING = 2e9
@@ -60,8 +61,7 @@ def compiled_costs(network: GatedNetwork, batches: list[Any]) -> CompiledCosts |
     if not all(spm.binarize.level_is_saliency for spm in spms) or not _fits(network, batches):
         return None
     level = float(spms[0].level)
-    for spm in spms:
-        spm.level = level
+    set_level(network, level)
     with network.uncapped():
         engine = _engine(network, batches)
     return None if engine is None else CompiledCosts(network, engine, level, batches)

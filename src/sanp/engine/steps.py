@@ -47,6 +47,24 @@ class Spending:
         return {"cap": self.cap, "counts": self.counts.ctypes.data, "places": self.places[id(step)].ctypes.data}
 
 
+Lift = float | NDArray[np.float32]
+"""what is added to the thresholds of all gates: one number, or one for each sample (N,)"""
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """What one call asks of its steps beside the inputs."""
+
+    forced: Forced | None = None
+    """decisions that the gates have to take; None: they decide"""
+    lift: Lift = 0.0
+    spending: Spending | None = None
+    """of a cap; None: there is none"""
+
+
+PLAIN_CALL = CallSettings()
+
+
 @dataclass(frozen=True)
 class NativeGate:
     """A gate of a native program."""
@@ -71,33 +89,22 @@ class NativeStep:
     rows: tuple[PlanRow, ...]
     """of the plan, one for each operator"""
 
-    def run(
-        self,
-        values: Values,
-        batch: int,
-        forced: Forced | None = None,
-        lift: float | NDArray[np.float32] = 0.0,
-        spending: Spending | None = None,
-    ) -> bytes:
-        """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity.
-
-        ``lift`` is added to the thresholds of all gates: one number, or one for each sample. ``spending`` is that of
-        a cap.
-        """
+    def run(self, values: Values, batch: int, asked: CallSettings = PLAIN_CALL) -> bytes:
+        """Adds the outputs to ``values``; gives a byte for each sample, 0 if it held NaN or infinity."""
         # A view of a complex tensor's conjugate may say that its numbers are those in memory with the other sign.
         given = [values[value].to(torch.float32).resolve_neg().contiguous() for value in self.inputs]
         if any(len(x) != batch for x in given):
             raise SanpError(f"a native segment is given {[len(x) for x in given]} rows for {batch} samples")
         made = [torch.empty(batch, *shape) for shape in self.shapes]
-        single, each = (lift, None) if isinstance(lift, float) else (0.0, np.ascontiguousarray(lift, np.float32))
-        settings: dict[str, Any] = {"lift": single, "lifts": None if each is None else each.ctypes.data}
-        if spending is not None and self.gates:
-            settings |= spending.of(self)
+        each = None if isinstance(asked.lift, float) else np.ascontiguousarray(asked.lift, np.float32)
+        settings: dict[str, Any] = {"lift": asked.lift} if each is None else {"lifts": each.ctypes.data}
+        if asked.spending is not None and self.gates:
+            settings |= asked.spending.of(self)
         addresses = [x.data_ptr() for x in given], [y.data_ptr() for y in made]
-        if forced is None or not self.gates:
+        if asked.forced is None or not self.gates:
             finite = self.program.run_at(*addresses, batch, self.threads, **settings)
         else:
-            finite = self._run_forced(*addresses, batch, forced, settings)
+            finite = self._run_forced(*addresses, batch, asked.forced, settings)
         values.update(zip(self.outputs, made, strict=True))
         return finite
 
@@ -174,21 +181,14 @@ class TorchStep:
 
     units: tuple[TorchUnit, ...]
 
-    def run(
-        self,
-        values: Values,
-        batch: int,
-        forced: Forced | None = None,
-        lift: float | NDArray[np.float32] = 0.0,
-        spending: Spending | None = None,
-    ) -> bytes:
+    def run(self, values: Values, batch: int, asked: CallSettings = PLAIN_CALL) -> bytes:
         """Adds all that the operators make to ``values``; every sample counts as finite, for torch skips nothing.
 
-        ``lift`` and ``spending`` are not used: where budgets or a cap can be set, no gate runs in torch.
+        Lift and spending are not used: where budgets or a cap can be set, no gate runs in torch.
         """
         for unit in self.units:
-            if forced is not None and unit.module is not None and not unit.module.norm_outside:
-                unit.run_forced(values, batch, forced)
+            if asked.forced is not None and unit.module is not None and not unit.module.norm_outside:
+                unit.run_forced(values, batch, asked.forced)
             else:
                 unit.run(values, batch)
         return b"\1" * batch

@@ -11,14 +11,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from sanp.core.errors import SanpError
-from sanp.engine.steps import NativeStep, TorchStep
+from sanp.engine.steps import Lift, NativeStep, TorchStep
 from sanp.gating.amount import parse_budget
 from sanp.gating.cap import check_below_cap
-from sanp.gating.dial import Dial, set_thresholds
+from sanp.gating.dial import Dial, set_level
 from sanp.gating.network import GatedNetwork
-
-Lift = float | NDArray[np.float32]
-"""what is added to the thresholds of all gates: one number, or one for each sample (N,)"""
 
 
 class Turning:
@@ -75,11 +72,11 @@ class Turning:
         with self._lock:
             try:
                 if isinstance(lift, float):
-                    set_thresholds(self._reference, self._level + lift)
+                    set_level(self._reference, self._level + lift)
                     return run(given)
                 return self._by_lift(run, given, lift)
             finally:
-                set_thresholds(self._reference, self._level)
+                set_level(self._reference, self._level)
 
     def _by_lift(self, run: Callable[[Any], Any], given: Any, lifts: NDArray[np.float32]) -> Any:
         """Runs the samples of each lift together and puts the results back in order."""
@@ -87,7 +84,7 @@ class Turning:
         made: Any = None
         for lift in np.unique(lifts):
             rows = torch.from_numpy(np.flatnonzero(lifts == lift))
-            set_thresholds(self._reference, self._level + float(lift))
+            set_level(self._reference, self._level + float(lift))
             part = run(tree_map(lambda leaf, rows=rows: leaf[rows] if isinstance(leaf, Tensor) else leaf, given))
             if made is None:
                 made = tree_map(lambda leaf: leaf.new_zeros(len(lifts), *leaf.shape[1:]), part)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sanp.core.bisection import nearest_tried
 from sanp.core.later import later
-from sanp.gating.dial import set_thresholds
+from sanp.gating.dial import set_level
 from sanp.gating.level_search import FAR, levels_between, tried_levels
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def calibrate_compiled(network: "GatedNetwork", kept: float, batches: list[Any])
     near = nearest_tried(tried, kept)
     if abs(tried[near] - kept) > FAR and near not in bounds:
         return None
-    set_thresholds(network, near)
+    set_level(network, near)
     return tried[near]
 
 

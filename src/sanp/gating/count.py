@@ -1,4 +1,4 @@
-"""Counts the FLOPs of any network: a network without gates from one traced forward."""
+"""Counts the FLOPs of any network: by its own cost model, or from one traced forward if it has no gates."""
 
 from typing import Any
 

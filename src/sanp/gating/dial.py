@@ -70,10 +70,10 @@ def read_dial(given: Mapping[str, Any]) -> Dial:
     return Dial(shares, thresholds)
 
 
-def set_thresholds(network: "GatedNetwork", threshold: float) -> None:
-    """Gives all layers the same threshold."""
+def set_level(network: "GatedNetwork", level: float) -> None:
+    """Gives the gates of all layers the same level, which for those of a dial is a threshold."""
     for layer in network.layers.values():
-        layer.spm.level = threshold
+        layer.spm.level = level
 
 
 def measured_dial(

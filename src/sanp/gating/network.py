@@ -14,7 +14,7 @@ from sanp.gating.amount import Amount, LatencyTable, parse_budget
 from sanp.gating.budget_range import parse_range
 from sanp.gating.cap import Cap, check_cap, make_cap, uniform_use, usual_channels
 from sanp.gating.cost import CostModel, kept_for
-from sanp.gating.dial import Dial, set_thresholds
+from sanp.gating.dial import Dial, set_level
 from sanp.gating.flops import predictor_flops
 from sanp.gating.thresholds import batches_of, calibrate_dial, calibrate_thresholds, images_given, kept_evaluating
 from sanp.gating.trained_budgets import TrainedBudgets, check_reached
@@ -200,7 +200,7 @@ class GatedNetwork(nn.Module):
             self.freeze_norms(False)
             return self.dial.low
         if dialled and self.dial is not None:
-            set_thresholds(self, self.dial.threshold(ends[0]))
+            set_level(self, self.dial.threshold(ends[0]))
             return min(self.dial.high, max(self.dial.low, ends[0]))
         return calibrate_thresholds(self, ends[0], images_given(batches), compiled=True)
 

@@ -19,7 +19,7 @@ from sanp.core.errors import SanpError
 from sanp.core.later import later
 from sanp.core.modules import call_with, evaluating, placed_for, tensors_in
 from sanp.gating.compiled_search import calibrate_compiled
-from sanp.gating.dial import Dial, measured_dial, set_thresholds
+from sanp.gating.dial import Dial, measured_dial, set_level
 from sanp.gating.level_search import FAR, levels_between, tried_levels
 from sanp.spm.recording import decisions_of, record
 from sanp.tracing.topology import module_path
@@ -82,8 +82,7 @@ def calibrate_thresholds(
     spms = [layer.spm for layer in network.layers.values()]
 
     def kept_at(level: float) -> float:
-        for spm in spms:
-            spm.level = level
+        set_level(network, level)
         return kept_on(network, batches)
 
     told = bad_batch_explained(network, batches[0], None) if isinstance(batches[0], Tensor) else nullcontext()
@@ -141,7 +140,7 @@ def calibrate_dial(network: "GatedNetwork", low: float, high: float, images: Ten
 
     def kept_at(level: float) -> float:
         if level not in found:
-            set_thresholds(network, level)
+            set_level(network, level)
             found[level] = kept_on(network, batches)
         return found[level]
 
@@ -153,7 +152,7 @@ def calibrate_dial(network: "GatedNetwork", low: float, high: float, images: Ten
             start = nearest_tried(tried, kept)
             ends.append((start, tried[start]))
         dial = measured_dial(kept_at, ends[0], ends[1])
-    set_thresholds(network, dial.threshold(low))
+    set_level(network, dial.threshold(low))
     return dial
 
 

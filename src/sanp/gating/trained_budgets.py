@@ -1,4 +1,4 @@
-"""The budgets that a network was trained for, and what set_budget says to others."""
+"""The budgets that a network was trained for; set_budget refuses those above, and warns of those below."""
 
 import warnings
 from dataclasses import dataclass

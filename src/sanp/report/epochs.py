@@ -7,12 +7,12 @@ from sanp.core.errors import SanpError
 from sanp.core.limits import LARGEST_COUNT
 from sanp.experiments.metrics import read_metrics
 
-MEASURED = "accuracy test_accuracy held_out_accuracy cost target test_kept held_out_kept cost_weight".split()
+MEASURED = "accuracy test_accuracy held_out_accuracy target test_kept held_out_kept cost_weight".split()
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochLine:
-    """A line of metrics.jsonl; costs are shares of the dense FLOPs, and None is what was not measured."""
+    """A line of metrics.jsonl; what is kept is a share of the dense FLOPs, and None is what was not measured."""
 
     stage: str
     step: int
@@ -20,7 +20,8 @@ class EpochLine:
     accuracy: float | None
     test_accuracy: float | None
     held_out_accuracy: float | None = None
-    cost: float | None
+    kept: float | None
+    """in training, as a running mean; the file calls it cost"""
     target: float | None
     test_kept: float | None
     held_out_kept: float | None = None
@@ -38,5 +39,6 @@ def read_epochs(folder: Path) -> tuple[EpochLine, ...]:
         if found and (stage != found[-1].stage or step <= latest):
             before = found[-1].step
         latest = step
-        found.append(EpochLine(stage=stage, step=before + step, **{name: line.get(name) for name in MEASURED}))
+        measured = {name: line.get(name) for name in MEASURED}
+        found.append(EpochLine(stage=stage, step=before + step, kept=line.get("cost"), **measured))
     return tuple(found)

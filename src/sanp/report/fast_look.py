@@ -60,14 +60,14 @@ class FastLook:
         return sorted(taken)[TIMES // 2]
 
 
-def error_and_costs(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[float, Tensor]:
-    """The share of images that a network gets wrong, and what each image (N,) costs, of the dense FLOPs."""
+def error_and_kept(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[float, Tensor]:
+    """The share of images that a network gets wrong, and of each image (N,) the share of the dense FLOPs it costs."""
     look: FastLook | None = None
-    wrong, costs = 0, []
+    wrong, shares = 0, []
     for x, y in batches:
         look = look or FastLook(network, x[:1])
         seen = look(x)
         wrong += int((seen.probabilities.argmax(1) != y).sum())
-        costs.append(seen.flops / look.cost.dense_flops)
-    cost = torch.cat(costs)
-    return wrong / len(cost), cost
+        shares.append(seen.flops / look.cost.dense_flops)
+    kept = torch.cat(shares)
+    return wrong / len(kept), kept

@@ -1,4 +1,4 @@
-"""The page: everything about one run or several in a single HTML file that asks nothing of any network."""
+"""The page: everything about one run or several in a single HTML file, which loads nothing from anywhere."""
 
 from pathlib import Path
 from typing import Any

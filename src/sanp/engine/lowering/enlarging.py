@@ -1,4 +1,4 @@
-"""Rules for maps that become larger, or are made of nothing: zeros around them, channels of zeros, repeated pixels."""
+"""Rules for maps that become larger: zeros around them or beside them, repeated pixels, pixels between others."""
 
 from typing import Any
 

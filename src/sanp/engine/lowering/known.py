@@ -1,4 +1,4 @@
-"""What a traced value is in a program: a value of it, or something that is written only when it is read as such."""
+"""What a traced value is in a program: one of its values, or something that is written only when it is read."""
 
 from dataclasses import dataclass, replace
 

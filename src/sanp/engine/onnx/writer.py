@@ -1,5 +1,5 @@
-"""Writes an ONNX graph for one image in which a pruned channel is never computed, for weights are gathered; or, if
-asked for, one that computes every channel and multiplies the pruned ones by zero.
+"""Writes an ONNX graph for one image that gathers the weights of open channels, so that no pruned one is computed; or
+one that computes every channel and multiplies the pruned ones by zero.
 
 A value is a tensor (1, n, H, W) of its n live channels with the list of their numbers, or a tensor of all channels.
 Of all channels a mask may say which are live, for a depthwise convolution adds its bias to no others.

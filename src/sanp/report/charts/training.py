@@ -18,7 +18,7 @@ def training(run: RunData) -> Chart | None:
     epochs = run.epochs
     if not epochs:
         return None
-    gated = any(epoch.cost is not None for epoch in epochs)
+    gated = any(epoch.kept is not None for epoch in epochs)
     figure = _figure(epochs, gated)
     _mark_stages(figure, stages(epochs), rows=3 if gated else 1)
     return Chart(
@@ -81,8 +81,8 @@ def _figure(epochs: tuple[EpochLine, ...], gated: bool) -> go.Figure:
     _lines(figure, epochs, 1, (("training", "accuracy", BLUE, "dot"), *accuracies))
     figure.update_yaxes(title_text="accuracy", tickformat=".0%", row=1, col=1)
     if gated:
-        pruning = tuple(epoch for epoch in epochs if epoch.cost is not None)
-        costs = (("target", "target", GREY, "dash"), ("training", "cost", ORANGE, "dot"))
+        pruning = tuple(epoch for epoch in epochs if epoch.kept is not None)
+        costs = (("target", "target", GREY, "dash"), ("training", "kept", ORANGE, "dot"))
         measured = (("test", "test_kept", ORANGE, "solid"), ("held out", "held_out_kept", ORANGE, "solid"))
         _lines(figure, pruning, 2, (*costs, *measured))
         _lines(figure, pruning, 3, (("λ", "cost_weight", PINK, "solid"),))
@@ -123,7 +123,7 @@ def _lines(
 
 def _title(run: RunData) -> str:
     target, kept = run.target, run.report.kept
-    if target is None or not any(epoch.cost is not None for epoch in run.epochs):
+    if target is None or not any(epoch.kept is not None for epoch in run.epochs):
         return f"Training ends at {run.report.accuracy:.1%} of the test images right"
     gap = 100 * (kept - target)
     met = "meets" if abs(gap) <= 1 else "exceeds" if gap > 0 else "stays below"
@@ -136,8 +136,8 @@ def _text(run: RunData) -> str:
         last = [epoch for epoch in run.epochs if epoch.step <= end][-1]
         measured = {"test accuracy": last.test_accuracy, "accuracy on held-out images": last.held_out_accuracy}
         said = [f"{name} {value:.1%}" for name, value in measured.items() if value is not None]
-        if last.cost is not None:
-            said.append(f"cost {last.cost:.1%} of dense")
+        if last.kept is not None:
+            said.append(f"cost {last.kept:.1%} of dense")
         if last.cost_weight is not None:
             said.append(f"λ {last.cost_weight:.2f}")
         parts.append(f"{stage} ends at step {end}" + (": " + ", ".join(said) if said else ""))
@@ -160,7 +160,7 @@ def _table(epochs: tuple[EpochLine, ...]) -> Table:
             share(epoch.accuracy),
             share(epoch.held_out_accuracy if held_out else epoch.test_accuracy),
             share(epoch.target),
-            share(epoch.cost),
+            share(epoch.kept),
             share(epoch.held_out_kept if held_out else epoch.test_kept),
             Cell("", -1e9) if epoch.cost_weight is None else Cell(f"{epoch.cost_weight:.2f}", epoch.cost_weight),
         )

@@ -180,10 +180,10 @@ def _set_to(explorer: Explorer, place: int) -> str:
 
 def _measured(curve: DialCurve, kept: float) -> str:
     """What the curve says of a cost, in words."""
-    costs = [point.kept for point in curve.points]
-    accuracy = float(np.interp(kept, costs, [point.accuracy for point in curve.points]))
+    shares = [point.kept for point in curve.points]
+    accuracy = float(np.interp(kept, shares, [point.accuracy for point in curve.points]))
     times = [point.milliseconds for point in curve.points if point.milliseconds is not None]
-    taken = f", {float(np.interp(kept, costs, times)):.2f} ms an image" if len(times) == len(costs) else ""
+    taken = f", {float(np.interp(kept, shares, times)):.2f} ms an image" if len(times) == len(shares) else ""
     return f": {accuracy:.1%} of {curve.images:,} test images are right{taken}."
 
 

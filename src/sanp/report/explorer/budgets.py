@@ -51,12 +51,12 @@ def measure_settings(network: GatedNetwork, images: Tensor, *, most: int = 24) -
         return dial_settings(network.dial, next(iter(network.layers.values())).spm.level)
     shifts = Shifts(network)
 
-    def cost_at(shift: float) -> float:
+    def kept_at(shift: float) -> float:
         shifts.set(shift)
         return kept_on(network, [images])
 
     try:
-        return find_settings(cost_at, most)
+        return find_settings(kept_at, most)
     finally:
         shifts.set(0.0)
 
@@ -70,18 +70,18 @@ def dial_settings(dial: Dial, level: float) -> tuple[Setting, ...]:
     return tuple(Setting(share, threshold - level) for share, threshold in points)
 
 
-def find_settings(cost_at: Callable[[float], float], most: int) -> tuple[Setting, ...]:
+def find_settings(kept_at: Callable[[float], float], most: int) -> tuple[Setting, ...]:
     """Shifts both ways until the cost stops changing, then halves the widest gap in cost again and again.
 
-    ``cost_at`` gives the mean cost of a shift, as a share of the dense FLOPs.
+    ``kept_at`` gives the mean cost of a shift, as a share of the dense FLOPs.
     """
-    found = {0.0: cost_at(0.0)}
+    found = {0.0: kept_at(0.0)}
     for direction in (-1, 1):
         shift, step = 0.0, 0.25
         for _ in range(4):
             before = found[shift]
             shift, step = shift + direction * step, 2 * step
-            found[shift] = cost_at(shift)
+            found[shift] = kept_at(shift)
             if abs(found[shift] - before) < 0.005:
                 break
     while len(found) < most:
@@ -90,7 +90,7 @@ def find_settings(cost_at: Callable[[float], float], most: int) -> tuple[Setting
         gap, low, high = max(gaps)
         if gap <= WIDEST or high - low < 1e-4:
             break
-        found[(low + high) / 2] = cost_at((low + high) / 2)
+        found[(low + high) / 2] = kept_at((low + high) / 2)
     settings = [Setting(found[0.0], 0.0)]
     for shift, kept in sorted(found.items()):
         if kept >= CHEAPEST and all(abs(kept - other.kept) > NARROWEST for other in settings):

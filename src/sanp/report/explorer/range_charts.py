@@ -17,14 +17,14 @@ def over_range(curve: DialCurve | None, kept: float) -> tuple[go.Figure, go.Figu
     """
     if curve is None:
         return blank(40, LOW_MARGIN), blank(40, LOW_MARGIN)
-    costs = [point.kept for point in curve.points]
+    shares = [point.kept for point in curve.points]
     accuracies = [point.accuracy for point in curve.points]
-    cost = _curve(costs, accuracies, kept)
+    cost = _curve(shares, accuracies, kept)
     cost.update_xaxes(title_text="mean cost, of dense", tickformat=".0%")
     times = [point.milliseconds for point in curve.points if point.milliseconds is not None]
-    if len(times) < len(costs):
+    if len(times) < len(shares):
         return cost, blank(40, LOW_MARGIN)
-    taken = _curve(times, accuracies, float(np.interp(kept, costs, times)))
+    taken = _curve(times, accuracies, float(np.interp(kept, shares, times)))
     taken.update_xaxes(title_text="milliseconds an image")
     return cost, taken
 
