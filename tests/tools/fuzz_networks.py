@@ -24,12 +24,15 @@ EXAMPLE = torch.zeros(1, 3, 8, 8)
 
 
 def networks(folder: Path) -> list[Target]:
-    """Networks plain, gated, with a dial, calibrated, packed, cut, sparse, gated by pixel; weights of anybody."""
+    """Networks plain, gated, with a dial, calibrated, packed, capped, cut, sparse, gated by pixel; weights of anybody."""
     net = tiny_run.Tiny()
     path = folder / "net.safetensors"
 
     def read() -> Tensor:
-        y: Tensor = load(path, net)(torch.zeros(2, 3, 8, 8))
+        network = load(path, net)
+        if isinstance(network, GatedNetwork) and network.dial is not None:
+            network.set_budget((network.dial.low + network.dial.high) / 2, force=True)
+        y: Tensor = network.eval()(torch.zeros(2, 3, 8, 8))
         return y
 
     def target(name: str, networks: list[torch.nn.Module]) -> Target:
@@ -54,14 +57,15 @@ def networks(folder: Path) -> list[Target]:
 
 
 def _rich(gated: GatedNetwork) -> list[torch.nn.Module]:
-    """The gated network with a dial and a calibration for int8, and with rows of zeros that a file leaves out."""
-    rich, packed = copy.deepcopy(gated), copy.deepcopy(gated)
+    """The gated network with a dial and a calibration for int8, with rows of zeros that a file leaves out, capped."""
+    rich, packed, capped = (copy.deepcopy(gated) for _ in range(3))
+    capped.set_max_flops("80%")
     rich.dial = Dial((0.3, 0.5, 0.7), (0.9, 0.4, -0.1))
     rich.trained = TrainedBudgets(0.3, 0.7)
     keep_calibration(rich, Int8Calibration({"x": (-1.0, 2.0), "y": (0.0, 3.0)}, {"features.0": 0.01}, ("features.3",)))
     with torch.no_grad():
         next(packed.net.parameters())[:4] = 0
-    return [rich, packed]
+    return [rich, rich, packed, packed, capped]
 
 
 def _forms(net: torch.nn.Module) -> list[torch.nn.Module]:

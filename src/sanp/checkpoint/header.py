@@ -11,9 +11,11 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from sanp.core.checks import as_number
 from sanp.core.errors import SanpError, shown
 from sanp.core.files import read_tensor_file
 from sanp.core.int8_calibration import Int8Calibration, read_calibration
+from sanp.core.limits import LONGEST_LABEL, MOST_DIMENSIONS, MOST_INPUTS, MOST_SKIPPED
 from sanp.core.zero_packing import Packing, checked_packings
 from sanp.gating.amount import Amount, parse_budget
 from sanp.gating.cap import read_cap
@@ -102,18 +104,27 @@ def origin_of(gates: dict[str, Any], path: Any) -> Origin:
         unknown = set(gates["spm"]) - known
         if unknown:
             raise SanpError(f"spm has unknown settings {', '.join(sorted(unknown))}")
-        shapes = tuple(tuple(size_of(size) for size in shape) for shape in gates["input_shapes"])
+        shapes = shapes_of(gates["input_shapes"])
         keys = None if gates["input_keys"] is None else tuple(map(str, gates["input_keys"]))
         if keys is not None and shapes and len(keys) != len(shapes):
             raise SanpError(f"{path}: the header has {len(keys)} input_keys for {len(shapes)} input_shapes")
         skip = tuple(map(str, gates["skip"]))
+        if len(skip) > MOST_SKIPPED or any(len(name) > LONGEST_LABEL for name in skip):
+            raise SanpError(f"skip has more than {MOST_SKIPPED} names, or one of over {LONGEST_LABEL} letters")
         spm = SPMConfig(**{**OLDER_SETTINGS, **gates["spm"]})
         return Origin(spm, skip, bool(gates["shortcuts"]), shapes, keys, str(gates["method"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise SanpError(f"{path}: the header's gates are damaged ({type(error).__name__}: {error})") from error
 
 
-def size_of(size: object) -> int:
+def shapes_of(given: Any) -> tuple[tuple[int, ...], ...]:
+    """The shapes of inputs as a header has them; an error if there are too many, or one is none."""
+    if len(given) > MOST_INPUTS or any(len(shape) > MOST_DIMENSIONS for shape in given):
+        raise SanpError(f"input_shapes has more than {MOST_INPUTS} inputs, or one of over {MOST_DIMENSIONS} dimensions")
+    return tuple(tuple(map(_size_of, shape)) for shape in given)
+
+
+def _size_of(size: object) -> int:
     """A number of ``input_shapes``; an error if it is not a whole number above 0."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise SanpError(f"{shown(size)} in input_shapes is not a size")
@@ -128,7 +139,7 @@ def _trained(gated: GatedNetwork, gates: dict[str, Any]) -> TrainedBudgets | Non
         kept = None if gated.budget is None or gated.budget.unit == "ms" else gated.kept_for(gated.budget)
         return None if kept is None else TrainedBudgets(kept, kept)
     found = gates["trained"]
-    return None if found is None else TrainedBudgets(float(found["low"]), float(found["high"]))
+    return None if found is None else TrainedBudgets(as_number(found["low"]), as_number(found["high"]))
 
 
 def restore_gates(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> None:
@@ -138,7 +149,7 @@ def restore_gates(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> None
     """
     try:
         for name, layer in gated.layers.items():
-            threshold = torch.tensor(float(gates["thresholds"][name]), dtype=layer.spm.threshold.dtype)
+            threshold = torch.tensor(as_number(gates["thresholds"][name]), dtype=layer.spm.threshold.dtype)
             if not bool(torch.isfinite(threshold)):
                 raise ValueError(f"the threshold of {name} is {shown(gates['thresholds'][name])}")
             layer.spm.threshold.copy_(threshold)
@@ -146,7 +157,7 @@ def restore_gates(gated: GatedNetwork, gates: dict[str, Any], path: Any) -> None
         gated.dial = None if gates.get("dial") is None else read_dial(gates["dial"])
         gated.trained = _trained(gated, gates)
         gated.cap = None if gates.get("cap") is None else read_cap(gated, gates["cap"])
-    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
         raise SanpError(
             f"{path}: the header's thresholds or budget are damaged ({type(error).__name__}: {error})"
         ) from error

@@ -22,7 +22,7 @@ from sanp.checkpoint.header import (
     origin_of,
     read_network_file,
     restore_gates,
-    size_of,
+    shapes_of,
 )
 from sanp.core.checks import check_is_network, checked_path
 from sanp.core.errors import SanpError
@@ -110,7 +110,7 @@ def _load_form(path: Any, net: nn.Module, header: Header, tensors: Mapping[str, 
     form = header.form or {}
     try:
         if example is None:
-            shapes = () if form["input_shape"] is None else (tuple(map(size_of, form["input_shape"])),)
+            shapes = () if form["input_shape"] is None else shapes_of([form["input_shape"]])
             example = _zeros(shapes, None, net, path)[0]
         network = rebuild(net, form, example)
     except (KeyError, TypeError, AttributeError) as error:

@@ -11,7 +11,7 @@ from sanp.cli.console import make_console, plain
 from sanp.cli.options import DeviceOption, with_network
 from sanp.core.checks import require
 from sanp.core.errors import SanpError
-from sanp.core.files import own_folder
+from sanp.core.files import check_replaceable, own_folder
 
 
 @with_network
@@ -69,4 +69,7 @@ def _writable(run: Path) -> Path:
     folder = run_named(run)
     if folder == run:
         return run
-    return Path(shutil.copytree(folder, Path("runs") / folder.name, dirs_exist_ok=True))
+    place = own_folder(Path("runs"), folder.name)
+    for file in folder.iterdir():
+        check_replaceable(place / file.name)
+    return Path(shutil.copytree(folder, place, dirs_exist_ok=True))

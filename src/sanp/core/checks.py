@@ -65,6 +65,13 @@ def is_finite(value: float) -> bool:
         return False
 
 
+def as_number(value: Any) -> float:
+    """A number from a file as a float; a TypeError for anything else, an OverflowError if no float can hold it."""
+    if not is_kind(value, float):
+        raise TypeError(f"{shown(value)} is no number")
+    return float(value)
+
+
 def members(annotation: Any) -> tuple[Any, ...]:
     """The types that an annotation allows: the members of a union, or the annotation itself."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)

@@ -13,6 +13,12 @@ LARGEST_STUDY = 512 * 2**20
 """bytes of a study, which is read at once"""
 LARGEST_EXAMPLE = 8_000_000
 """numbers in an example input"""
+MOST_INPUTS = 100
+"""inputs of a network in a header"""
+MOST_DIMENSIONS = 16
+"""dimensions of an input in a header"""
+MOST_SKIPPED = 10_000
+"""names or patterns of modules that stay dense in a header"""
 LARGEST_FORWARD_FLOPS = 50_000_000_000
 """multiply-adds of the forward of an example input; loading runs a few such forwards"""
 LARGEST_FORWARD_NUMBERS = 150_000_000

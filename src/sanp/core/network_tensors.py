@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, shown
 from sanp.core.zero_packing import Packing, packed, packing_of, unpack_into, unpacked_shape
 
 
@@ -69,6 +69,8 @@ def fill_network(
         if own[name].is_floating_point() != tensor.is_floating_point() or tensor.is_complex():
             wanted = f"{type(net).__name__} wants {own[name].dtype}"
             raise SanpError(f"{path}: tensor {name!r} is {tensor.dtype}, and {wanted}: save it again with sanp.save")
+    if (without := next((name for name in packings if name not in tensors), None)) is not None:
+        raise SanpError(f"{path}: the header packs {shown(without)}, and the file has no such tensor: save it again")
     filled = {own[name].data_ptr() for name in tensors}
     missing = [name for name, tensor in own.items() if name not in tensors and tensor.data_ptr() not in filled]
     if missing:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from sanp.core.checks import is_finite, is_installed
-from sanp.core.errors import SanpError
+from sanp.core.errors import SanpError, shown
 from sanp.core.files import append_line, own_folder, read_text, write_text
 from sanp.core.limits import LONGEST_LABEL, MOST_EPOCHS, MOST_STAGES
 from sanp.evaluation import Report
@@ -135,7 +135,7 @@ def _lines(path: Path) -> list[str]:
 def _number(state: dict[str, Any], name: str) -> float:
     value = state.get(name, 0)
     if not _is_number(value) or (name in ("lines", "steps") and (value < 0 or value != int(value))):
-        raise SanpError(f"the saved log's {name} is {value!r}: the state is damaged, start the run anew")
+        raise SanpError(f"the saved log's {name} is {shown(value)}: the state is damaged, start the run anew")
     return float(value)
 
 

@@ -7,13 +7,16 @@ are pruned, and with it the time of a share; so the table is measured again in t
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 
 from torch import Tensor
 
+from sanp.core.checks import as_number
 from sanp.core.distributed import by_first, rank, texts
 from sanp.core.errors import SanpError
 from sanp.core.files import read_text, write_text
+from sanp.core.limits import LARGEST_COUNT
 from sanp.engine.bench.latency import latency_table
 from sanp.gating.amount import LatencyTable, parse_budget
 from sanp.gating.budget_range import parse_range
@@ -75,11 +78,14 @@ class RunTimes:
             return
         try:
             found = json.loads(read_text(path))
-            self._table = LatencyTable(tuple((float(share), float(ms)) for share, ms in found["points"]))
+            points = tuple((as_number(share), as_number(ms)) for share, ms in found["points"])
             self.repeated = bool(found["repeated"])
-            if len(self._table.points) < 2:
-                raise ValueError("fewer than two points")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            if len(points) < 2 or not all(0 < share <= 1 and 0 < ms <= LARGEST_COUNT for share, ms in points):
+                raise ValueError("fewer than two points, or one that is no share and time")
+            if any(share >= more or ms > longer for (share, ms), (more, longer) in pairwise(points)):
+                raise ValueError("shares or times do not ascend")
+            self._table = LatencyTable(points)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise SanpError(f"{path} is damaged ({type(error).__name__}: {error}): remove it, then resume") from error
 
 

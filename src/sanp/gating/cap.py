@@ -147,11 +147,11 @@ def make_cap(network: "GatedNetwork", given: object, usual: Mapping[str, float])
 def read_cap(network: "GatedNetwork", given: Mapping[str, Any]) -> Cap:
     """The cap of a network from the plain values of a file; an error if they make none."""
     amount = parse_cap(Amount(**given["amount"]))
-    reserve = {str(name): int(count) for name, count in given["reserve"].items()}
+    reserve = dict(given["reserve"])
     for name, count in reserve.items():
         group = network.layers[module_path(name)].spm.group
-        if not 0 < count <= network.cost.gates[name].out_channels or count % group:
-            raise ValueError(f"the reserve of {name} is {count}")
+        if type(count) is not int or not 0 < count <= network.cost.gates[name].out_channels or count % group:
+            raise ValueError(f"the reserve of {name} is {shown(count)}")
     return Cap(amount, limit_of(amount, network.cost), reserve, CostBound(network.cost))
 
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sanp.core.checks import as_number
 from sanp.core.errors import SanpError
+from sanp.core.limits import LARGEST_NUMBER
 
 if TYPE_CHECKING:
     from sanp.gating.network import GatedNetwork
@@ -32,7 +34,7 @@ class Dial:
 
     def __post_init__(self) -> None:
         shares, thresholds = np.array(self.shares, float), np.array(self.thresholds, float)
-        finite = bool(np.isfinite(shares).all() and np.isfinite(thresholds).all())
+        finite = bool(np.isfinite(shares).all() and (np.abs(thresholds) <= LARGEST_NUMBER).all())
         rising = finite and bool((np.diff(shares) > 0).all() and (np.diff(thresholds) < 0).all())
         if len(shares) != len(thresholds) or len(shares) < 2 or not rising or shares[0] <= 0 or shares[-1] > 1:
             raise SanpError("a dial wants at least two shares of the FLOPs that ascend, and thresholds that descend")
@@ -66,7 +68,7 @@ class Dial:
 
 def read_dial(given: Mapping[str, Any]) -> Dial:
     """A dial from the plain values of a file; an error if they make none."""
-    shares, thresholds = (tuple(float(number) for number in given[name]) for name in ("shares", "thresholds"))
+    shares, thresholds = (tuple(map(as_number, given[name])) for name in ("shares", "thresholds"))
     return Dial(shares, thresholds)
 
 

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from sanp import data
+from sanp.core.checks import is_kind
 from sanp.core.errors import SanpError, SlowWarning
 from sanp.core.files import check_tensor_file, read_text, write_text
+from sanp.core.limits import LARGEST_COUNT
 from sanp.engine.compiling import compile
 from sanp.evaluation import Onlooker
 from sanp.experiments import run_folder
@@ -143,9 +145,8 @@ def _read(path: Path, checksum: str) -> DialCurve | None:
         points = tuple(CurvePoint(**point) for point in found["points"])
         numbers = [number for point in points for number in (point.kept, point.accuracy, point.milliseconds or 1.0)]
         shares = all(0 <= share <= 1 for point in points for share in (point.kept, point.accuracy))
-        whole = (
-            len(points) == CURVE_POINTS and shares and all(math.isfinite(number) and number > 0 for number in numbers)
-        )
-        return DialCurve(int(found["images"]), points) if whole and found["model"] == checksum else None
+        counted = is_kind(found["images"], int) and 0 < found["images"] <= LARGEST_COUNT
+        whole = len(points) == CURVE_POINTS and shares and all(0 < number <= LARGEST_COUNT for number in numbers)
+        return DialCurve(found["images"], points) if whole and counted and found["model"] == checksum else None
     except (SanpError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
