@@ -24,7 +24,7 @@ EXAMPLE = torch.zeros(1, 3, 8, 8)
 
 
 def networks(folder: Path) -> list[Target]:
-    """Networks plain, gated, with a dial, calibrated, packed, capped, cut, sparse, gated by pixel; weights of anybody."""
+    """Networks plain, gated, with a dial, calibrated, packed, capped, cut, sparse, by pixel; weights of anybody."""
     net = tiny_run.Tiny()
     path = folder / "net.safetensors"
 
