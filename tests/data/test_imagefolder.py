@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_trained_on_is_refused(tmp_path: Path) -> None:
     refused("more", "fox holds no PNG, JPEG or WebP file", "train")
     save(tmp_path / "one" / "train" / "cat" / "0.png", noise(0))
     (tmp_path / "one" / "val").mkdir()
-    with pytest.raises(SanpError, match="all 1 images are of class 0"):
+    with pytest.raises(SanpError, match="train has one class, cat: give a folder of images for each of at least two"):
         load(f"imagefolder:{tmp_path / 'one'}")
     broken = folder_of(tmp_path / "broken") / "train" / "dog" / "1.png"
     broken.write_bytes(broken.read_bytes()[:60])
@@ -193,4 +193,25 @@ def test_a_folder_is_checked_and_shown_as_a_network_gets_it(tmp_path: Path) -> N
     assert len(found.broken) == 1 and "3.png" in found.broken[0]
     contact_sheet(root, tmp_path / "sheet.png", size=16, resize="pad")
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size == (8 * 52, 2 * 52)
+        assert sheet.size == (112 + 8 * 100, 2 * 100)
+        ink = 255 - np.asarray(sheet.convert("L"), dtype=np.int64)[:, :110]
+        assert all(ink[row : row + 100].sum() > 1000 for row in (0, 100))  # a name before each row
+        red = np.asarray(sheet)[50, 112 + 50 :: 100]
+        assert (255, 0, 0) in {tuple(pixel) for pixel in red.tolist()}  # in place of the broken image
+
+
+def test_a_folder_of_one_class_is_told_which_folder_may_be_meant(tmp_path: Path) -> None:
+    folder_of(tmp_path / "outer" / "photos", splits=(".",))
+    with pytest.raises(SanpError, match=r"outer has one class, photos: .* if the folders in .*photos are the classes"):
+        check_folder(tmp_path / "outer")
+    save(tmp_path / "one" / "cat" / "0.png", noise(0))
+    with pytest.raises(SanpError, match=r"at least two classes$"):
+        check_folder(tmp_path / "one")
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", b"GIF89a"])
+def test_a_file_that_is_no_image_is_named_without_pillow_s_objects(tmp_path: Path, content: bytes) -> None:
+    root = folder_of(tmp_path / "x", splits=(".",))
+    (root / "cat" / "0.png").write_bytes(content)
+    (why,) = check_folder(root).broken
+    assert why.endswith("cat/0.png cannot be read as an image (no PNG, JPEG or WebP): replace or remove it")

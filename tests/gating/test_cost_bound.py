@@ -35,7 +35,7 @@ def both(gated: sanp.GatedNetwork) -> tuple[np.ndarray, np.ndarray]:
     return gated.cost.per_sample(decisions).numpy(), np.broadcast_to(bound(counts), (40,))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_is_never_below_the_cost(name: str) -> None:
     make, example = NETWORKS[name]

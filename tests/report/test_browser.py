@@ -1,16 +1,19 @@
 """The page and the explorer in a real browser; skipped where there is none (make browser-test installs one)."""
 
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from sanp.report.bench_page import write_bench
+from sanp.report.charts.channels import alikeness
 from sanp.report.figure_files import write_figures
 from sanp.report.page import write_page
 from tests.report.test_bench_page import FOUND
@@ -133,6 +136,41 @@ def test_the_theme_changes_text_and_charts(opened: Visit) -> None:
     assert page.evaluate(color) == page.evaluate("getComputedStyle(document.body).color")
 
 
+def test_axes_show_their_last_label_and_titles_stand_below_the_names(opened: Visit) -> None:
+    page = opened.page
+    assert page.locator("#run0-types .xtick text").last.text_content() == "100%"
+    over = """[...document.querySelectorAll('.plot')].flatMap(plot => {
+        const title = plot.querySelector('.xtitle')?.getBoundingClientRect();
+        const map = plot.querySelector('.heatmaplayer image')?.getBoundingClientRect();
+        const names = [...plot.querySelectorAll('.xtick text')].filter(text => text.textContent.trim());
+        const under = [...names.map(text => text.getBoundingClientRect().bottom), ...(map ? [map.bottom] : [])];
+        return title && under.some(bottom => title.top < bottom - 3) ? [plot.closest('figure').id] : [];
+    })"""
+    assert page.evaluate(over) == []
+
+
+def test_the_axis_title_of_a_map_stands_below_short_names(visit: Visit, tmp_path: Path) -> None:
+    shares = np.linspace(0, 1, 4 * 16).reshape(4, 16)
+    chart = alikeness("down", ["cross", "disc", "ring", "square"], shares)
+    path = tmp_path / "map.html"
+    path.write_text(f"<body>{chart.figure.to_html(full_html=False)}</body>", encoding="utf-8")
+    visit.page.goto(path.as_uri())
+    visit.page.wait_for_selector(".xtitle", state="attached")
+    bottoms = "[...document.querySelectorAll('.xtick text')].map(text => text.getBoundingClientRect().bottom)"
+    assert (
+        visit.page.evaluate("document.querySelector('.xtitle').getBoundingClientRect().top")
+        > max(visit.page.evaluate(bottoms)) - 3
+    )
+
+
+def test_the_heading_has_its_tools_in_one_line(opened: Visit) -> None:
+    tops = opened.page.evaluate(
+        "[...document.querySelectorAll('.tools > *')].map(each => each.getBoundingClientRect())"
+        ".map(box => (box.top + box.bottom) / 2)"
+    )
+    assert len(tops) == 3 and max(tops) - min(tops) < 4
+
+
 @pytest.mark.parametrize("format", ["PNG", "SVG"])
 def test_a_chart_can_be_downloaded(opened: Visit, format: str) -> None:
     with opened.page.expect_download() as download:
@@ -215,6 +253,7 @@ def test_the_slider_changes_the_cost(explored: Visit, tmp_path: Path) -> None:
         page.keyboard.press("ArrowLeft")
     page.wait_for_function("document.querySelector('#budget-text').textContent.startsWith('Set to')")
     page.wait_for_function(f"document.querySelector('#cost').textContent !== '{before}'")
+    assert re.search(r"of the dense cost: [\d.]+k? FLOPs, [\d.]+ ms", page.inner_text("body"))
     assert float(page.inner_text("#cost").rstrip("%")) < float(before.rstrip("%"))
     check_fits_and_keep(explored, "explore", tmp_path)
     here = page.url

@@ -120,8 +120,10 @@ def test_without_the_data_the_page_shows_what_the_report_knows(folder: Path, mon
         raise SanpError("the squares are not here")
 
     monkeypatch.setattr("sanp.experiments.run_folder.load_data", gone)
-    elements = Elements(render(read_runs([folder])))
-    assert "could not be read: the squares are not here" in elements.words
+    told: list[str] = []
+    elements = Elements(render(read_runs([folder], tell=told.append)))
+    assert "by class are not shown: the squares are not here" in elements.words
+    assert told == [f"{folder}: images and channels by class are not shown: the squares are not here"]
     assert not elements.named("img") and len(elements.named("select")) == 1  # that of the downloads
     assert "The dearest image costs" in elements.words
 

@@ -32,18 +32,22 @@ def report(
     runs = [_writable(run) for run in runs]
     place = runs[0] if len(runs) == 1 else Path()
     console = make_console()
+
+    def say(line: str) -> None:
+        console.print(plain(line), soft_wrap=True)
+
     if time:
         _measure_times(runs, console)
     if format == "html":
         from sanp.report.page import write_page
 
-        page = write_page(runs, out or place / "report.html", computes_on)
+        page = write_page(runs, out or place / "report.html", computes_on, say)
         console.print(f"report: {plain(page)}", soft_wrap=True)
         return
     from sanp.report.figure_files import write_figures
 
     folder = out or own_folder(place, "figures")
-    drawn = write_figures(runs, folder, format, computes_on)
+    drawn = write_figures(runs, folder, format, computes_on, say)
     console.print(f"{len(drawn)} figures and captions.md: {plain(folder)}", soft_wrap=True)
 
 

@@ -46,7 +46,7 @@ def decode(path: Path, size: int, resize: Resize = "crop") -> npt.NDArray[np.uin
 
 def decode_sized(path: Path, size: int, resize: Resize = "crop") -> tuple[npt.NDArray[np.uint8], tuple[int, int]]:
     """The same, with the width and height that the image has when it is shown upright."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     check_resize(resize)
     try:
@@ -64,6 +64,8 @@ def decode_sized(path: Path, size: int, resize: Resize = "crop") -> tuple[npt.ND
             upright = image if turned not in _TURNS else image.transpose(_TURNS[turned])
             pixels = np.asarray(_square(_rgb(upright), size, resize)).transpose(2, 0, 1)
             return pixels, (height, width) if turned in _ON_ITS_SIDE else (width, height)
+    except UnidentifiedImageError as error:
+        raise SanpError(f"{path} cannot be read as an image (no PNG, JPEG or WebP): replace or remove it") from error
     except Exception as error:  # Pillow's decoders raise errors of many kinds on a broken file
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise SanpError(f"{path} cannot be read as an image ({reason}): replace or remove it") from error

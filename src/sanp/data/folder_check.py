@@ -1,8 +1,10 @@
 """What a folder of images would train on: counts, sizes, what resizing does to them, files that cannot be read."""
 
+import textwrap
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -10,15 +12,21 @@ import torch
 
 from sanp.core.errors import SanpError
 from sanp.core.files import check_replaceable, write_atomically
+from sanp.core.plain_text import plain
 from sanp.data.decode import Resize, check_resize, check_size, decode, decode_sized
 from sanp.data.imagefolder import FileSplit, find_splits
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SHEET_IMAGES = 8
 """images of each class on the contact sheet"""
 SHEET_CLASSES = 24
 """classes on the contact sheet"""
-LARGEST_TILE = 256
+SMALLEST_TILE, LARGEST_TILE = 96, 256
 """pixels of the side of an image on the contact sheet"""
+NAME_WIDTH, NAME_LETTERS = 112, 16
+"""pixels to the left of the images for the names of the classes, and letters that they have room for"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,20 +86,38 @@ def contact_sheet(path: Path, file: Path, *, size: int = 32, resize: Resize = "c
     ``path`` is the folder of the images; ``size`` and ``resize`` are those of the recipe. Images larger than
     ``LARGEST_TILE`` are shown smaller.
     """
-    from PIL import Image
+    from PIL import Image as images
 
     check_size(size)
     check_sheet(file, resize)
     classes, train, _, _ = find_splits(path, size=size)
-    side = min(max(size, 48), LARGEST_TILE)
+    side = min(max(size, SMALLEST_TILE), LARGEST_TILE)
     rows = []
     for label in range(min(len(classes), SHEET_CLASSES)):
         of_class = (train.labels == label).nonzero().flatten()[:SHEET_IMAGES]
         tiles = [_tile(Path(train.files[position]), size, side, resize) for position in of_class.tolist()]
         blank = np.full((side + 4, side + 4, 3), 255, np.uint8)
         rows.append(np.concatenate([*tiles, *([blank] * (SHEET_IMAGES - len(tiles)))], 1))
-    sheet = Image.fromarray(np.concatenate(rows))
+    sheet = _with_names(images.fromarray(np.concatenate(rows)), classes[: len(rows)], side + 4)
     write_atomically(file, lambda temporary: sheet.save(temporary, "PNG"))
+
+
+def _with_names(sheet: "Image", names: tuple[str, ...], row: int) -> "Image":
+    """The sheet with number and name of each class before its row, which is ``row`` pixels high.
+
+    The font that Pillow brings has the letters of ASCII; a ? stands for any other.
+    """
+    from PIL import Image as images
+    from PIL import ImageDraw
+
+    wide = images.new("RGB", (NAME_WIDTH + sheet.width, sheet.height), "white")
+    wide.paste(sheet, (NAME_WIDTH, 0))
+    pen = ImageDraw.Draw(wide)
+    for index, name in enumerate(names):
+        text = f"{index + 1}. {plain(name).encode('ascii', 'replace').decode()}"
+        lines = textwrap.wrap(text, NAME_LETTERS, max_lines=3, placeholder="...")
+        pen.multiline_text((4, index * row + row // 2), "\n".join(lines), fill="black", anchor="lm")
+    return wide
 
 
 def _tile(path: Path, size: int, side: int, resize: Resize) -> npt.NDArray[np.uint8]:

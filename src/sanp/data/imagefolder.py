@@ -166,7 +166,7 @@ def _said_of(resize: Resize, size: int) -> str:
         "pad": "all of each image is kept, between grey borders",
         "stretch": "all of each image is kept, distorted to a square",
     }[resize]
-    return f"images are scaled to {size}x{size}: {how}"
+    return f"images are scaled to {size}x{size} (--image-size): {how}"
 
 
 def _finished(images: Tensor, work: list[Future[None]]) -> Tensor:
@@ -209,6 +209,12 @@ def _files(folder: Path, classes: tuple[str, ...], size: int, resize: Resize, *,
         labels += [label] * len(own)
     if not files:
         raise SanpError(f"{folder} holds no class folders with images: give {folder}/CLASS/IMAGE.png")
+    if every and len(classes) == 1:
+        deeper = f"; if the folders in {folder / classes[0]} are the classes, give that one"
+        raise SanpError(
+            f"{folder} has one class, {classes[0]}: give a folder of images for each of at least two classes"
+            f"{deeper if _classes(folder / classes[0]) else ''}"
+        )
     try:
         return FileSplit(tuple(files), torch.tensor(labels, dtype=torch.int64), size, resize=resize)
     except SanpError as error:

@@ -125,7 +125,10 @@ def _from_module(name: str, num_classes: int | None) -> Any:
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a script may end the program when it is imported or called
-        raise SanpError(f"{module_name} cannot be imported ({type(error).__name__}: {error})") from error
+        first = module_name.partition(".")[0]
+        missing = isinstance(error, ModuleNotFoundError) and error.name == first
+        todo = f"go to the folder that holds {first}, or install it" if missing else "mend that module"
+        raise SanpError(f"{module_name} cannot be imported ({type(error).__name__}: {error}): {todo}") from error
     factory = getattr(module, part, None)
     if factory is None:
         raise unknown_name(f"name in {module_name}", part, [each for each in vars(module) if not each.startswith("_")])
@@ -165,6 +168,8 @@ def _from_transformers(name: str, num_classes: int | None) -> Any:
     labels = {} if num_classes is None else {"num_labels": num_classes}
     if name in library.CONFIG_MAPPING:
         config = library.AutoConfig.for_model(name, **labels)
+    elif "/" not in name and not Path(name).is_dir():  # else transformers would look for it in the network
+        raise unknown_name("type of network in transformers", name, library.CONFIG_MAPPING)
     else:
         config = library.AutoConfig.from_pretrained(name, trust_remote_code=False, **labels)
     return library.AutoModelForImageClassification.from_config(config, trust_remote_code=False)

@@ -1,6 +1,7 @@
 """The figures as files for a paper: PNG, SVG or PDF, drawn by a Chromium on this machine, and a file of captions."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,24 @@ FIGURE_WIDTH = 700
 """pixels; PNG files have twice as many"""
 
 
-def write_figures(folders: list[Path], out: Path, format: str, device: torch.device = CPU) -> list[Path]:
+def write_figures(
+    folders: list[Path],
+    out: Path,
+    format: str,
+    device: torch.device = CPU,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[Path]:
     """Writes every figure of the runs in ``folders`` to the folder ``out``, with ``captions.md`` beside them.
 
-    ``format`` is one of ``FIGURE_FORMATS``. The networks run on ``device``.
+    ``format`` is one of ``FIGURE_FORMATS``. The networks run on ``device``. ``tell`` gets a line about each run that
+    lacks figures.
     """
     if format not in FIGURE_FORMATS:
         raise SanpError(
             f"format {format!r} is not known: choose one of {', '.join(FIGURE_FORMATS)}, or html for the page"
         )
     require("figures", "kaleido")  # before the study of the images, which takes a while
-    runs = read_runs(folders, device)
+    runs = read_runs(folders, device, tell)
     charts = {} if len(runs) == 1 else {"trade": trade_off_of_runs(runs)}
     for run in runs:
         start = "" if len(runs) == 1 else _file_name(run.name) + "-"

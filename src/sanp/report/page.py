@@ -1,5 +1,6 @@
 """The page: everything about one run or several in a single HTML file, which loads nothing from anywhere."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,14 @@ LARGEST_PAGE = 5_900_000
 """bytes of a page: what any mail server lets through"""
 
 
-def write_page(folders: list[Path], out: Path, device: torch.device = CPU) -> Path:
-    """Writes the page of the runs in these folders to the file ``out``; their networks run on ``device``."""
-    html = render(read_runs(folders, device))
+def write_page(
+    folders: list[Path], out: Path, device: torch.device = CPU, tell: Callable[[str], None] = lambda line: None
+) -> Path:
+    """Writes the page of the runs in these folders to the file ``out``; their networks run on ``device``.
+
+    ``tell`` gets a line about each run of which a part cannot be shown.
+    """
+    html = render(read_runs(folders, device, tell))
     if out.is_dir():
         raise SanpError(f"{out} is a folder: give --out the name of an HTML file")
     write_text(out, html)

@@ -1,6 +1,7 @@
 """Everything that a page tells of a run, read from its folder and checked."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,12 +53,21 @@ class RunData:
             return None
 
 
-def read_runs(folders: list[Path], device: torch.device = CPU) -> list[RunData]:
-    """The runs in these folders, each under a short name of its own; their networks run on ``device``."""
+def read_runs(
+    folders: list[Path], device: torch.device = CPU, tell: Callable[[str], None] = lambda line: None
+) -> list[RunData]:
+    """The runs in these folders, each under a short name of its own; their networks run on ``device``.
+
+    ``tell`` gets a line about each run whose images and channels cannot be shown.
+    """
     if not folders:
         raise SanpError("no run was given: give the folder of at least one finished run")
     names = short_names(folders)
-    return [_read(folder, name, device) for folder, name in zip(folders, names, strict=True)]
+    runs = [_read(folder, name, device) for folder, name in zip(folders, names, strict=True)]
+    for run in runs:
+        if run.no_study:
+            tell(f"{run.folder}: images and channels by class are not shown: {run.no_study}")
+    return runs
 
 
 def short_names(folders: list[Path]) -> list[str]:

@@ -10,6 +10,8 @@ from sanp.report.study import FloatArray, IntArray
 
 NO_TICKS = {"tickvals": [0], "ticktext": [" "], "ticks": ""}
 """an axis with one empty label: without any label, plotly draws the axis title over the map"""
+BELOW_NAMES = 28
+"""pixels from the axis to its title where names stand between them; plotly counts from the axis of a map"""
 
 
 def channel_choice(run: RunData) -> Choice | None:
@@ -50,7 +52,7 @@ def usage(layer: str, names: list[str], shares: FloatArray) -> Chart:
         )
     )
     figure.update_yaxes(autorange="reversed", type="category", title_text="class")
-    figure.update_xaxes(title_text="channels, ordered by use", **NO_TICKS)
+    figure.update_xaxes(title_text="channels, ordered by use", title_standoff=16, **NO_TICKS)
     sometimes = ((shares > 0).any(0) & (shares < 1).any(0)).sum()
     apart = np.ptp(shares, axis=0)
     widest = int(apart.argmax())
@@ -76,7 +78,7 @@ def alikeness(layer: str, names: list[str], shares: FloatArray) -> Chart:
     """
     alike = agreement(shares)
     shown = np.round(100 * alike, 1)
-    figure = blank(150 + 22 * len(names) if len(names) <= 24 else 660, MARGINS | {"t": 72})
+    figure = blank(170 + 22 * len(names) if len(names) <= 24 else 680, MARGINS | {"t": 72})
     figure.add_trace(
         go.Heatmap(
             z=shown,
@@ -88,7 +90,7 @@ def alikeness(layer: str, names: list[str], shares: FloatArray) -> Chart:
         )
     )
     figure.update_yaxes(autorange="reversed", type="category", title_text="class of one image")
-    figure.update_xaxes(type="category", title_text="class of the other image")
+    figure.update_xaxes(type="category", title_text="class of the other image", title_standoff=BELOW_NAMES)
     if len("".join(names)) > 30:  # no room for the names; they stand in the same order at the side
         figure.update_xaxes(**NO_TICKS, title_text="the other's class, same order")
     others = np.where(np.eye(len(names), dtype=bool), np.nan, alike)

@@ -62,7 +62,7 @@ def _numbers(run: RunData) -> list[Number]:
     if run.seconds is not None:
         before = run.dense_seconds
         where = "engine, one thread"
-        faster = where if before is None else f"{before / run.seconds:.2f} times as fast, {where}"
+        faster = where if before is None else f"{before / run.seconds:.2f} times faster, {where}"
         shown = "" if before is None else f"{1e3 * before:.2f} ms"
         found.append(Number("time per image", shown, f"{1e3 * run.seconds:.2f} ms", faster))
     return found

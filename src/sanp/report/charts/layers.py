@@ -12,6 +12,8 @@ from sanp.report.run_data import RunData
 
 ROW = 24
 """pixels of height for a layer"""
+HALF_OF_100 = 24
+"""pixels to the right of an axis that ends at 100%: plotly hides a label that has no room for all of it"""
 
 
 def layer_charts(run: RunData) -> list[Chart]:
@@ -106,6 +108,7 @@ def types_by_layer(layers: tuple[LayerReport, ...]) -> Chart:
     figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
     figure.update_xaxes(title_text="share of the channels", tickformat=".0%", range=[0, 1])
     figure.update_xaxes(tickvals=[0, 0.25, 0.5, 0.75, 1])
+    figure.update_layout(margin_r=HALF_OF_100)
     said = ", ".join(f"{count:,} {name}" for name, count in sums.items())
     return Chart(
         key="types",

@@ -134,7 +134,7 @@ def show_answer(explorer: Explorer) -> Callable[..., Any]:
         return (
             png_address(pixels),
             truth,
-            _said(explorer, answer, truth, label),
+            _said(explorer, answer, truth, label, explorer.seconds(pixels, place)),
             coloured(probabilities(answer, classes, label), dark),
             _set_to(explorer, place),
             _breaks(answers, right, explorer.trained, classes),
@@ -156,15 +156,18 @@ def pixels_of(explorer: Explorer, image: dict[str, Any]) -> tuple[Pixels, int | 
     return flat.reshape(channels, size, size), None
 
 
-def _said(explorer: Explorer, answer: Answer, truth: str, label: int | None) -> list[Any]:
-    """The answer in words; ``truth`` says what the image is, ``label`` is its class if that is known."""
+def _said(explorer: Explorer, answer: Answer, truth: str, label: int | None, seconds: float) -> list[Any]:
+    """The answer in words.
+
+    ``truth`` says what the image is, ``label`` is its class if that is known, ``seconds`` is the time that it took.
+    """
     verdict = "" if label is None else (" Right." if answer.label == label else " Wrong.")
     name, sure = explorer.inputs.classes[answer.label], answer.probabilities[answer.label]
     flops = human(answer.kept * explorer.dense_flops)
     return [
         html.P(truth, className="note"),
         html.P([html.B(name), f", {sure:.1%} sure.{verdict}"], className="lead"),
-        html.P([html.B(f"{answer.kept:.1%}", id="cost"), f" of the dense cost: {flops}"]),
+        html.P([html.B(f"{answer.kept:.1%}", id="cost"), f" of the dense cost: {flops} FLOPs, {1e3 * seconds:.3g} ms"]),
     ]
 
 

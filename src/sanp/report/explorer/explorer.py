@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from sanp.core.devices import CPU
 from sanp.core.errors import SanpError
@@ -78,11 +79,21 @@ class Explorer:
         """What the network says of an image (C, H, W) and does under the setting at ``place`` in ``settings``."""
         setting, x = self.settings[place], self.inputs.normalise(pixels[None].copy())
         with self._set(setting):
-            if place not in self._compiled:
-                self._compiled[place] = FastLook(self.network, x, self.precision)
-            seen = self._compiled[place](x)
+            seen = self._look_at(place, x)(x)
         kept = float(seen.flops[0]) / self.dense_flops
         return Answer(setting, seen.probabilities[0].numpy(), kept), seen
+
+    def seconds(self, pixels: Pixels, place: int) -> float:
+        """The time that an image takes under a setting, of one call of several."""
+        x = self.inputs.normalise(pixels[None].copy())
+        with self._set(self.settings[place]):
+            return self._look_at(place, x).seconds(x)
+
+    def _look_at(self, place: int, x: Tensor) -> FastLook:
+        """The network compiled under the setting at ``place``, which it must have now; ``x`` is an input for it."""
+        if place not in self._compiled:
+            self._compiled[place] = FastLook(self.network, x, self.precision)
+        return self._compiled[place]
 
     def answers(self, pixels: Pixels) -> list[Answer]:
         """What the network says of an image under every setting, from the cheapest to the dearest."""
