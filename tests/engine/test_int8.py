@@ -134,6 +134,21 @@ def test_networks_of_all_styles_run_and_say_what_stays_in_fp32(name: str) -> Non
             assert row.why, row
 
 
+@pytest.mark.parametrize(("size", "how"), [(64, "int8 direct"), (32, "direct")])
+def test_a_first_layer_is_on_bytes_if_it_has_much_of_the_work(size: int, how: str) -> None:
+    """3 x 7 x 7 x 48 x 32 x 32 are 7.2 million multiply-adds; a quarter of them is not much."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 48, 7, stride=2, padding=3), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(48, 8, 3, padding=1)
+    ).eval()
+    x = torch.randn(40, 3, size, size, generator=torch.Generator().manual_seed(1))
+    fast = sanp.compile(net, x[:2], precision="int8", calibration=x, tune=False)
+    rows = [row for row in fast.plan if row.how in ("direct", "int8 direct")]
+    assert rows[0].how == how
+    assert ("int8 pool" in [row.how for row in fast.plan]) == (how == "int8 direct")
+    assert loss_of(fast, net, x[:20]).error < 0.05
+
+
 def test_ranges_are_kept_with_the_network_and_in_its_file(gated: GatedNetwork, tmp_path: Path) -> None:
     first = compiled(gated)
     sanp.save(gated, tmp_path / "n.safetensors")

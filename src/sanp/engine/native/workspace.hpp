@@ -15,10 +15,10 @@ struct ChannelRoom {
   std::vector<float> scale;
   std::vector<float*> plane;
   std::vector<const float*> residual;
-  std::vector<int> place, residual_place;
+  std::vector<int> place, made, from, at;
   std::vector<Passed> passed;
   explicit ChannelRoom(long most)
-      : channel(most), scale(most), plane(most), residual(most), place(most), residual_place(most) {}
+      : channel(most), scale(most), plane(most), residual(most), place(most), made(most), from(most), at(most) {}
 };
 
 struct ThreadRoom {

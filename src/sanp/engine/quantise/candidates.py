@@ -1,5 +1,6 @@
 """Which convolutions of a program can be computed on bytes, and which values they read; the others with the reason."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ MOST_WEIGHT_BYTES = 16 * 1024
 """weights of one output channel, as in native/int8/bytes.hpp"""
 _LINE = 64
 """weights of one tap lie on whole lines of so many bytes"""
+_MUCH, _MUCH_SHARE = 5_000_000, 0.02
+"""multiply-adds, and share of all, above which a first layer would take much of the time in fp32"""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,11 @@ def candidates(writer: ProgramWriter, refused: Mapping[int, str] | None = None) 
     roots: dict[int, int] = {}
     reasons: dict[int, str] = {}
     found: set[int] = set()
+    total = sum(_multiply_adds(writer, operator) for operator in writer.operators if isinstance(operator, ops.Conv))
     for number, operator in enumerate(writer.operators):
         out = getattr(operator, "out", None)
         if isinstance(operator, ops.Conv):
-            why = _obstacle(writer, operator, makers) or (refused or {}).get(number)
+            why = _obstacle(writer, operator, makers, total) or (refused or {}).get(number)
             if why is None:
                 found.add(number)
             else:
@@ -54,9 +58,13 @@ def candidates(writer: ProgramWriter, refused: Mapping[int, str] | None = None) 
     return Candidates(frozenset(found), reasons, roots, ranged, signed)
 
 
-def _obstacle(writer: ProgramWriter, conv: ops.Conv, makers: Mapping[int, ops.Operator]) -> str | None:
-    """Why a convolution cannot be computed on bytes, or None."""
-    if isinstance(makers[conv.x], ops.Input):
+def _multiply_adds(writer: ProgramWriter, conv: ops.Conv) -> int:
+    return math.prod(writer.shapes[conv.out]) * math.prod(conv.weight.shape[1:])
+
+
+def _obstacle(writer: ProgramWriter, conv: ops.Conv, makers: Mapping[int, ops.Operator], total: int) -> str | None:
+    """Why a convolution cannot be computed on bytes, or None; ``total`` are the multiply-adds of all of them."""
+    if isinstance(makers[conv.x], ops.Input) and _multiply_adds(writer, conv) <= max(_MUCH, _MUCH_SHARE * total):
         return "the first layer stays in fp32"
     channels, taps = writer.shapes[conv.x][0] // conv.groups, conv.window.kernel[0] * conv.window.kernel[1]
     if (channels + _LINE - 1) // _LINE * _LINE * taps > MOST_WEIGHT_BYTES:

@@ -60,14 +60,16 @@ struct ByteScale {
 };
 
 // Which output channels a convolution computes for one sample, and where they go. Places are numbers in the lists of
-// live channels; -1 stands for a channel that the residual does not have.
+// live channels. A channel of the result that is not computed is the residual's, or what becomes of zero.
 struct ByteOutputs {
   int count;
   int places;  // of the result, those included that are not computed
   const int* channel;
   const float* scale;  // what each is multiplied by: the saliency, or 1
   const int* place;
-  const int* residual_place;
+  const int* made;  // [place]: number among those that are computed, or -1
+  const int* from;  // [place]: place in the residual, or -1
+  const int* at;    // [place]: channel
   const Map* out;
   const Map* residual;  // or null
 };

@@ -207,8 +207,8 @@ struct ByteWork {
     const int blocks = (to - from + most - 1) / most;
     const int even = (to - from + blocks - 1) / blocks;
     const int each = most % kQuad == 0 ? quads(even) * kQuad : even;  // whole planes of the result
-    for (int j = from; j < to; j += each) {
-      const int T = at_most(each, to - j);
+    for (int j = from, T; j < to; j += T) {
+      T = whole_planes(j, at_most(each, to - j), to);
       if (c.groups == 1)
         gather(j, T, b.tap_bytes);
       else
@@ -223,6 +223,15 @@ struct ByteWork {
         finish(c, out, planes, {sums, P, at + v * L, at_most(P * L, pixels - v * L)});
       }
     }
+  }
+
+  // So many of the T output channels from j on that the last plane of the result is whole; T if it is the only one. A
+  // plane that two blocks write is read and written twice.
+  int whole_planes(int j, int T, int to) const {
+    if (!c.to_bytes || j + T == to) return T;
+    int whole = T;
+    while (whole > 0 && out.place[j + whole] / kQuad == out.place[j + whole - 1] / kQuad) whole--;
+    return whole > 0 ? whole : T;
   }
 
   // Gathers the weights of a block, and asks for those of the next one.

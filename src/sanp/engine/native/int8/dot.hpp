@@ -99,6 +99,38 @@ static inline vi dot(vi sum, const Pixels& x, const Fours& w) {
 }
 #endif
 
+// Lanes of two vectors, one after the other, by their numbers.
+static inline vi lanes_of(const vi& a, const vi& b, const vi& lane) {
+#ifdef __clang__
+  vi found;
+  for (int i = 0; i < L; i++) found[i] = lane[i] < L ? a[lane[i]] : b[lane[i] - L];
+  return found;
+#else
+  return __builtin_shuffle(a, b, lane);
+#endif
+}
+
+// Adds up the lanes of four vectors in parts: lane b of every four of the result has a part of the sum of vector b.
+static inline vi add_in_fours(const vi& a, const vi& b, const vi& c, const vi& d) {
+  vi low, high, low_pairs, high_pairs;
+  for (int i = 0; i < L; i++) {
+    low[i] = i % 2 * L + i / 4 * 4 + i % 4 / 2, high[i] = low[i] + 2;
+    low_pairs[i] = i / 4 * 4 + i % 2 + i % 4 / 2 * L, high_pairs[i] = low_pairs[i] + 2;
+  }
+  const vi ab = lanes_of(a, b, low) + lanes_of(a, b, high);
+  const vi cd = lanes_of(c, d, low) + lanes_of(c, d, high);
+  return lanes_of(ab, cd, low_pairs) + lanes_of(ab, cd, high_pairs);
+}
+
+typedef int Channels __attribute__((vector_size(kQuad * 4)));
+static inline Channels add_four_lanes(const vi& a, const vi& b, const vi& c, const vi& d) {
+  const vi parts = add_in_fours(a, b, c, d);
+  Channels part[L / kQuad], sum{};
+  __builtin_memcpy(part, &parts, sizeof parts);
+  for (int i = 0; i < L / kQuad; i++) sum += part[i];
+  return sum;
+}
+
 // The nearest byte, ties to the even one, between bounds. Adding 1.5 * 2^23 leaves no digits behind the point.
 static inline vi to_byte(vf v, float lowest, float highest) {
   return as_bits(clip(v, lowest, highest) + 12582912.f) & 255;

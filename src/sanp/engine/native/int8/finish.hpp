@@ -19,6 +19,11 @@ static inline ByteFinish finish_of(const ByteConv& c, int channel, float scale) 
   return {c.multiplier[channel] * inside, c.bias[channel] * inside, c.to_bytes ? after * c.per_scale : after};
 }
 
+// The same for a channel that is not computed.
+static inline ByteFinish nothing_made(const ByteConv& c) {
+  return c.steps ? ByteFinish{0, c.out_zero, 1} : ByteFinish{0, 0, c.per_scale};
+}
+
 static inline vf finished(const ByteFinish& f, const int* sums) {
   const vi sum = *reinterpret_cast<const vi_unaligned*>(sums);
   return __builtin_convertvector(sum, vf) * f.factor + f.shift;
@@ -51,10 +56,10 @@ static inline unsigned bits_of(int place) { return 255u << 8 * (place % kQuad); 
 
 static void pass(const ByteConv& c, int channel, const Map* residual, int from, const Map& out, int to) {
   float* plane = out.data + to / kQuad * out.stride;
-  const ByteFinish none{0, 0, c.steps ? 1.f : c.per_scale};
+  const ByteFinish none = nothing_made(c);
   for (int i = 0; i < out.pixels(); i += L) {
     const int count = at_most(L, out.pixels() - i);
-    vf v = splat(c.steps ? c.out_zero : 0.f);
+    vf v = splat(none.shift);
     if (from >= 0) v += residual_at(c, *residual, from, i, count);
     const vi byte = to_byte(in_steps(c, none, channel, v), c.lowest, c.highest);
     put_bytes(plane + i, byte << 8 * (to % kQuad), bits_of(to), count);
@@ -69,48 +74,51 @@ struct ByteSums {
   int pixels;
 };
 
-// How a plane of four channels gets its residual: none, one plane of bytes whose channels are in the same order, or
-// channels from anywhere.
-enum class Added { nothing, plane, anything };
+// How a plane of four channels gets its residual: none, one plane of bytes whose channels are in the same order, bytes
+// from anywhere, or floats.
+enum class Added { nothing, plane, apart, floats };
 
-// The output channels of one plane of four: those of them that a convolution computes.
+// The output channels of one plane of four: those that a block computes, and those that no block computes.
 struct ByteQuad {
   int plane;
-  int slot[kQuad];  // number among the outputs, or -1
+  int slot[kQuad];     // number among the outputs, or -1
+  int from[kQuad];     // place in the residual, or -1
+  int channel[kQuad];
   ByteFinish finish[kQuad];
   unsigned written;  // the bits of their bytes
   Added added;
 
-  // Outputs [j, end) that lie in the plane of the first of them; gives the number of the next output.
+  // The plane of output j, of a block that ends at `end`; gives the number of the next plane's first output.
   int take(const ByteConv& c, const ByteOutputs& out, int j, int end) {
     plane = out.place[j] / kQuad;
     written = 0;
-    for (int b = 0; b < kQuad; b++) slot[b] = -1, finish[b] = {0, 0, 0};
-    for (; j < end && out.place[j] / kQuad == plane; j++) {
-      const int b = out.place[j] % kQuad;
-      slot[b] = j;
-      finish[b] = finish_of(c, out.channel[j], out.scale[j]);
+    for (int b = 0; b < kQuad; b++) {
+      const int place = plane * kQuad + b, number = place < out.places ? out.made[place] : -1;
+      slot[b] = from[b] = -1, channel[b] = 0, finish[b] = {0, 0, 0};
+      if (number >= end || (number >= 0 && number < j)) continue;  // another block's
       written |= bits_of(b);
+      if (place >= out.places) continue;  // nothing lies behind the last channel
+      slot[b] = number;
+      from[b] = out.residual ? out.from[place] : -1;
+      channel[b] = out.at[place];
+      finish[b] = number >= 0 ? finish_of(c, channel[b], out.scale[number]) : nothing_made(c);
     }
-    if (plane == (out.places - 1) / kQuad)  // nothing lies behind the last channel
-      for (int b = (out.places - 1) % kQuad + 1; b < kQuad; b++) written |= bits_of(b);
     added = added_to(c, out);
+    while (j < end && out.place[j] / kQuad == plane) j++;
     return j;
   }
 
   Added added_to(const ByteConv& c, const ByteOutputs& out) const {
-    if (!out.residual) return Added::nothing;
-    int from = -1, missing = 0;
+    bool any = false, in_order = true;
     for (int b = 0; b < kQuad; b++) {
-      if (slot[b] < 0) continue;
-      const int place = out.residual_place[slot[b]];
-      missing += place < 0;
-      if (place < 0) continue;
-      if (place % kQuad != b || (from >= 0 && from != place / kQuad)) return Added::anything;
-      from = place / kQuad;
+      const int place = plane * kQuad + b;
+      if (place >= out.places || !(written & bits_of(b))) continue;
+      any |= from[b] >= 0;
+      in_order &= from[b] >= 0 && from[b] % kQuad == b && from[b] / kQuad == from[0] / kQuad;
     }
-    if (from < 0) return Added::nothing;
-    return missing || c.residual_scale == 0 ? Added::anything : Added::plane;
+    if (!any) return Added::nothing;
+    if (c.residual_scale == 0) return Added::floats;
+    return in_order && from[0] >= 0 ? Added::plane : Added::apart;
   }
 };
 
@@ -125,31 +133,35 @@ struct BytePlanes {
   }
 };
 
-// One plane whose four channels are all written, where all is in steps of bytes.
-template <bool Residual>
+// One plane whose four channels are all written, where all is in steps of bytes and the residual is one of bytes.
+template <Added A>
 static void finish_plane(const ByteConv& c, const ByteOutputs& out, const ByteQuad& quad, int j, float* to,
                          const ByteSums& s) {
   const int* sums[kQuad];
-  float factor[kQuad], shift[kQuad];
-  const float step = c.residual_scale * c.per_scale;
-  const float* more = nullptr;
+  const float* more[kQuad];
+  float factor[kQuad], shift[kQuad], step[kQuad];
+  int down[kQuad];  // bits below the residual's byte
   for (int b = 0; b < kQuad; b++) {
-    const int slot = quad.slot[b];
+    const int slot = quad.slot[b], from = quad.from[b];
     sums[b] = s.sums + (slot < 0 ? 0 : (slot - j) * s.vectors * L);
     factor[b] = quad.finish[b].factor;
-    shift[b] = quad.finish[b].shift - (Residual ? c.residual_zero * step : 0.f);
-    if (Residual && slot >= 0)
-      more = out.residual->data + out.residual_place[slot] / kQuad * out.residual->stride + s.first;
+    shift[b] = quad.finish[b].shift;
+    if (A == Added::nothing) continue;
+    step[b] = from < 0 ? 0.f : c.residual_scale * c.per_scale;
+    shift[b] -= c.residual_zero * step[b];
+    more[b] = out.residual->data + at_least(from, 0) / kQuad * out.residual->stride + s.first;
+    down[b] = 8 * (at_least(from, 0) % kQuad);
   }
   const float lowest = c.lowest, highest = c.highest;
   for (int i = 0; i < s.pixels; i += L) {
     const int count = at_most(L, s.pixels - i);
     vf v[kQuad];
-    const vi bytes = Residual ? load_some(more + i, count) : vi{};
+    const vi bytes = A == Added::plane ? load_some(more[0] + i, count) : vi{};
 #pragma GCC unroll 4
     for (int b = 0; b < kQuad; b++) {
       v[b] = __builtin_convertvector(*reinterpret_cast<const vi_unaligned*>(sums[b] + i), vf) * factor[b] + shift[b];
-      if (Residual) v[b] += __builtin_convertvector(byte_of(bytes, b), vf) * step;
+      if (A == Added::plane) v[b] += __builtin_convertvector(byte_of(bytes, b), vf) * step[b];
+      if (A == Added::apart) v[b] += __builtin_convertvector(load_some(more[b] + i, count) >> down[b] & 255, vf) * step[b];
     }
     store_bytes(to + i, bytes_of_channels(v, lowest, highest), count);
   }
@@ -164,12 +176,9 @@ static void finish_mixed(const ByteConv& c, const ByteOutputs& out, const ByteQu
 #pragma GCC unroll 4
     for (int b = 0; b < kQuad; b++) {
       const int slot = quad.slot[b];
-      v[b] = vf{};
-      if (slot < 0) continue;
-      v[b] = finished(quad.finish[b], s.sums + ((slot - j) * s.vectors + p) * L);
-      const int from = out.residual_place[slot];
-      if (from >= 0) v[b] += residual_at(c, *out.residual, from, s.first + p * L, count);
-      v[b] = in_steps(c, quad.finish[b], out.channel[slot], v[b]);
+      v[b] = finished(quad.finish[b], s.sums + (slot < 0 ? p : (slot - j) * s.vectors + p) * L);
+      if (quad.from[b] >= 0) v[b] += residual_at(c, *out.residual, quad.from[b], s.first + p * L, count);
+      v[b] = in_steps(c, quad.finish[b], quad.channel[b], v[b]);
     }
     put_bytes(to + p * L, bytes_of_channels(v, c.lowest, c.highest), quad.written, count);
   }
@@ -181,9 +190,11 @@ static void finish_bytes(const ByteConv& c, const ByteOutputs& out, const BytePl
     float* to = out.out->data + quad.plane * out.out->stride + s.first;
     const bool whole = quad.written == ~0u && c.steps;
     if (whole && quad.added == Added::nothing)
-      finish_plane<false>(c, out, quad, planes.first, to, s);
+      finish_plane<Added::nothing>(c, out, quad, planes.first, to, s);
     else if (whole && quad.added == Added::plane)
-      finish_plane<true>(c, out, quad, planes.first, to, s);
+      finish_plane<Added::plane>(c, out, quad, planes.first, to, s);
+    else if (whole && quad.added == Added::apart)
+      finish_plane<Added::apart>(c, out, quad, planes.first, to, s);
     else
       finish_mixed(c, out, quad, planes.first, to, s);
   }
@@ -193,7 +204,7 @@ static void finish_bytes(const ByteConv& c, const ByteOutputs& out, const BytePl
 static void finish_floats(const ByteConv& c, const ByteOutputs& out, int j, int T, const ByteSums& s) {
   for (int t = 0; t < T; t++) {
     const ByteFinish finish = finish_of(c, out.channel[j + t], out.scale[j + t]);
-    const int from = out.residual_place[j + t];
+    const int from = out.residual ? out.from[out.place[j + t]] : -1;
     const float* more = from < 0 ? nullptr : out.residual->data + from * out.residual->stride + s.first;
     float* to = out.out->data + out.place[j + t] * out.out->stride + s.first;
     for (int p = 0; p * L < s.pixels; p++) {

@@ -44,14 +44,14 @@ static inline void add_bytes(vi (&sum)[kQuad], vi quad) {
 static void mean(const Map& in, ByteScale s, const Map& out, int n) {
   const float* from = in.data + n * in.stride;
   const int here = at_most(kQuad, in.live - n * kQuad), pixels = in.pixels();
-  constexpr int most = 1 << 20;  // vectors whose sums fit 32 bits
+  constexpr int most = 1 << 20;  // pixels whose sum fits 32 bits
   double total[kQuad] = {};
   for (int first = 0; first < pixels; first += most) {
     vi sum[kQuad] = {};
     const int last = at_most(pixels, first + most);
     for (int i = first; i < last; i += L) add_bytes(sum, load_some(from + i, last - i));
-    for (int b = 0; b < here; b++)
-      for (int i = 0; i < L; i++) total[b] += sum[b][i];
+    const Channels added = add_four_lanes(sum[0], sum[1], sum[2], sum[3]);
+    for (int b = 0; b < here; b++) total[b] += added[b];
   }
   for (int b = 0; b < here; b++)
     out.data[(n * kQuad + b) * out.stride] = (float)((total[b] - (double)s.zero * pixels) / pixels * (double)s.scale);

@@ -1,10 +1,12 @@
 // Runs the operators on bytes: lists the channels that a convolution computes, and calls the kernels for them.
+#include <algorithm>
+
 #include "../operators.hpp"
 
 namespace sanp {
 
 // The channels that a convolution computes for one sample. A channel that is not open is the residual's where that has
-// it, and else constant where the activation of zero is not zero: pass_closed() writes those.
+// it, and else constant where the activation of zero is not zero.
 ByteOutputs Run::byte_outputs(const ByteConvOp& o) const {
   Map& out = map(op.out);
   const Map* residual = op.in.size() > 1 ? &map(op.in[1]) : nullptr;
@@ -23,11 +25,13 @@ ByteOutputs Run::byte_outputs(const ByteConvOp& o) const {
             if (reached == in.live || in.index[reached] >= low + o.conv.group_inputs()) open = -1;
           }
           if (open < 0 && added < 0 && !fills) return;
+          r.made[place] = open >= 0 ? count : -1;
+          r.from[place] = added;
+          r.at[place] = c;
           if (open >= 0) {
             r.channel[count] = c;
             r.scale[count] = d ? d->scale[open] : 1.f;
-            r.place[count] = place;
-            r.residual_place[count++] = added;
+            r.place[count++] = place;
           } else {
             r.passed.push_back({c, added, place});
           }
@@ -35,13 +39,21 @@ ByteOutputs Run::byte_outputs(const ByteConvOp& o) const {
           place++;
         });
   if (first_rank()) out.live = place;
-  return {count, place, r.channel.data(), r.scale.data(), r.place.data(), r.residual_place.data(), &out, residual};
+  return {count,          place,         r.channel.data(), r.scale.data(), r.place.data(),
+          r.made.data(),  r.from.data(), r.at.data(),      &out,           residual};
 }
 
-// Writes the channels that are not computed. A plane of bytes belongs to one thread.
+// Whether one of the channels in the plane of a place is computed.
+static bool is_made(const ByteOutputs& out, int place) {
+  const int first = place / kQuad * kQuad, last = std::min(first + kQuad, out.places);
+  return std::any_of(out.made + first, out.made + last, [](int number) { return number >= 0; });
+}
+
+// Writes the channels that are not computed. A plane of bytes belongs to one thread; where one of its channels is
+// computed, the kernel has written all of them.
 void Run::pass_closed(const ByteConvOp& o, const ByteOutputs& made) const {
   for (const Passed& p : room().channels[sample].passed) {
-    if (!mine(p.place / kQuad)) continue;
+    if (!mine(p.place / kQuad) || (o.conv.to_bytes && is_made(made, p.place))) continue;
     float* plane = made.out->data + p.place * made.out->stride;
     if (o.conv.to_bytes)
       call.program.byte_kernels->pass(o.conv, p.channel, made.residual, p.from, *made.out, p.place);
@@ -61,7 +73,6 @@ void run_byte_conv(const Call& call, const Op& op, const ByteConvOp& o) {
     outputs[s] = Run{call, op, s}.byte_outputs(o);
   }
   call.program.byte_kernels->conv(o.conv, in, outputs, call.samples, Run{call, op, 0}.scratch(), call.share);
-  call.share.meet();  // a plane of bytes may hold channels of both kinds
   for (int s = 0; s < call.samples; s++) Run{call, op, s}.pass_closed(o, outputs[s]);
 }
 

@@ -63,24 +63,14 @@ template <int Size>
 static inline vi parts_of(const vi& a, const vi& b, int odd) {
   vi lane;
   for (int i = 0; i < L; i++) lane[i] = (i / Size * 2 + odd) * Size + i % Size;
-  return __builtin_shuffle(a, b, lane);
+  return lanes_of(a, b, lane);
 }
 
 // Adds up the lanes of each of L vectors: lane i of the result is the sum of v[i]. The vectors stay in registers.
 __attribute__((always_inline)) static inline vi add_lanes(vi (&v)[L]) {
-  vi low, high, low_pairs, high_pairs;
-  for (int i = 0; i < L; i++) {
-    low[i] = i % 2 * L + i / 4 * 4 + i % 4 / 2, high[i] = low[i] + 2;
-    low_pairs[i] = i / 4 * 4 + i % 2 + i % 4 / 2 * L, high_pairs[i] = low_pairs[i] + 2;
-  }
   vi four[L / 4];
 #pragma GCC unroll 4
-  for (int n = 0; n < L / 4; n++) {
-    const vi &a = v[4 * n], &b = v[4 * n + 1], &c = v[4 * n + 2], &d = v[4 * n + 3];
-    const vi ab = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
-    const vi cd = __builtin_shuffle(c, d, low) + __builtin_shuffle(c, d, high);
-    four[n] = __builtin_shuffle(ab, cd, low_pairs) + __builtin_shuffle(ab, cd, high_pairs);
-  }
+  for (int n = 0; n < L / 4; n++) four[n] = add_in_fours(v[4 * n], v[4 * n + 1], v[4 * n + 2], v[4 * n + 3]);
 #pragma GCC unroll 2
   for (int count = L / 4; count > 1; count /= 2)
 #pragma GCC unroll 2
@@ -143,9 +133,11 @@ static inline void small_rows(const SmallBlock& b, int y, int bottom) {
     int made[L];
     const vi sums = add_lanes(sum[g]);
     __builtin_memcpy(made, &sums, sizeof sums);
-    for (int k = 0; k < L; k++) {
+    constexpr int Piece = W % 4 == 0 ? 4 : 1;
+    for (int k = 0; k < L; k += Piece) {
       const int n = g * L + k;
-      if (n < T * N && y + n % N / W < bottom) b.sums[n / N * b.stride + (y - b.top) * W + n % N] = made[k];
+      if (n >= T * N || y + n % N / W >= bottom) continue;
+      __builtin_memcpy(b.sums + n / N * b.stride + (y - b.top) * W + n % N, made + k, Piece * sizeof(int));
     }
   }
 }
