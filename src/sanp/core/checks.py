@@ -84,6 +84,13 @@ def is_kind(value: object, kind: Any) -> bool:
     return type(value) is kind
 
 
+def is_whole(value: object, least: int, most: int | None = None) -> bool:
+    """Whether a value is a whole number from ``least`` to ``most``, without an upper bound if that is None."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return least <= value and (most is None or value <= most)
+
+
 def check_kind(name: str, value: object, kind: Any, wanted: str) -> None:
     """Raises an error if an argument is not of a type; a bool does not count as a whole number.
 

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ def write_atomically(path: Path, write: Callable[[str], object]) -> None:
     ``write`` is called with the name of a temporary file in the same folder, and writes the new content there. The
     folder is made if it does not exist. A link or another thing that is no ordinary file is not replaced.
     """
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}"
     try:
         check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)

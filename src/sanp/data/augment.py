@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sanp.core.checks import is_whole
 from sanp.core.errors import SanpError
-from sanp.data.whole_numbers import is_whole
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sanp.core.checks import check_kind, check_many
+from sanp.core.checks import check_kind, check_many, is_whole
 from sanp.core.errors import SanpError
 from sanp.data.augment import Augment, Changes, cut_out, draw_changes, shift_and_flip
 from sanp.data.split import Examples, check_examples
-from sanp.data.whole_numbers import is_whole
 
 
 class Batches:

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
-from sanp.core.checks import check_kind
+from sanp.core.checks import check_kind, is_whole
 from sanp.core.errors import SanpError
 from sanp.data.augment import Augment
 from sanp.data.decode import Resize
 from sanp.data.split import Examples, Split, check_examples, chunks
-from sanp.data.whole_numbers import is_whole
 
 SAMPLE = 8192
 """Images that the statistics of a split on disk are taken from; more would change mean and deviation by too little."""

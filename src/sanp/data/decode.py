@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from sanp.core.checks import is_whole
 from sanp.core.errors import SanpError, shown, unknown_name
 from sanp.core.files import read_bytes
 from sanp.core.limits import LARGEST_PICTURE_FILE, LARGEST_PICTURE_SIDE, LARGEST_SIDE, MOST_PIXELS
 from sanp.data.picture_parts import check_exif, check_parts
-from sanp.data.whole_numbers import is_whole
 
 if TYPE_CHECKING:
     from PIL.Image import Image

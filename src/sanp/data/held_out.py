@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from sanp.core.checks import is_finite
+from sanp.core.checks import is_finite, is_whole
 from sanp.core.errors import SanpError, shown
 from sanp.data.dataset import Dataset
 from sanp.data.split import Examples
-from sanp.data.whole_numbers import is_whole
 
 
 def hold_out(dataset: Dataset, amount: float) -> Dataset:

@@ -1,6 +1,6 @@
 import pytest
 
-from sanp.data.whole_numbers import is_whole
+from sanp.core.checks import is_whole
 
 
 @pytest.mark.parametrize(
