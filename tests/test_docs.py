@@ -88,6 +88,11 @@ def test_every_path_that_a_document_names_is_there(document: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("figure", sorted((ROOT / "docs" / "figures").glob("*.svg")), ids=name_of)
+def test_every_file_that_a_figure_names_is_there(figure: Path) -> None:
+    assert [file for file in FILE.findall(text_of(figure)) if not (SOURCE / file).is_file()] == []
+
+
 @pytest.mark.parametrize("document", PRESENT, ids=name_of)
 def test_every_module_that_a_document_names_is_there(document: Path) -> None:
     missing: list[str] = []
