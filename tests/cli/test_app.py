@@ -19,6 +19,7 @@ from tests.cli.conftest import Run
         (("train", "--budget", "0"), "cannot be read"),
         (("train", "--budget", "150%"), "more than the whole network"),
         (("train", "--backbone", "resnet"), "did you mean resnet50 or resnet18"),
+        (("train", "--network", "a:b", "--backbone", "vgg19"), "and --backbone vgg19 were given: give one"),
         (("train", "--method", "fbss"), "unknown method 'fbss'"),
         (("train", "--epochs", "many"), "three as 20,1,12"),
         (("train", "--fit.lr", "fast"), "--fit.lr is 'fast': wanted a number"),

@@ -43,6 +43,9 @@ def train_run(
             _go_on(resume, threads)
         return
     if network is not None:
+        if "backbone" in settings:
+            both = f"--network {network} and --backbone {settings['backbone']}"
+            raise SanpError(f"{both} were given: give one of the two")
         settings = {**settings, "backbone": network}
     given = merge(read_recipe(recipe) if recipe is not None else {}, settings)
     if epochs is not None:
