@@ -16,7 +16,8 @@ extern const ByteKernels byte_kernels_vnni;
 const ByteKernels* byte_kernels_beside(const Kernels& kernels) {
   const std::string name = kernels.name;
 #ifdef SANP_WITH_AVX512
-  if (name == "avx512" && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi2"))
+  if (name == "avx512" && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
+      __builtin_cpu_supports("avx512vbmi2"))
     return &byte_kernels_vnni;
 #endif
 #ifdef SANP_WITH_AVX2

@@ -116,11 +116,12 @@ static inline int byte_rows(const Window& w, int planes, int share) {
   return rows > whole ? rows / whole * whole : rows;
 }
 
-// A thread's scratch: marks of live channels, sums and what they begin with, gathered weights, copies of a band.
+// A thread's scratch: how weights are gathered, sums and what they begin with, gathered weights, copies of a band; or what
+// lanes of channels need.
 struct ByteRoom {
-  long words;  // 64-bit
+  long words;  // lines of weights of a tap
   long floats_before_copies() const {
-    return (2 * words + 15) / 16 * 16 + kMostByteChannels * kByteVectors * L + kByteStarts +
+    return GatherPlan::floats(words) + kMostByteChannels * kByteVectors * L + kByteStarts +
            kMostByteChannels * kGathered / 4;
   }
   explicit ByteRoom(const ByteConv& c) : words(c.step / 64) {}
@@ -147,8 +148,7 @@ struct ByteWork {
   const ByteConv& c;
   const Map& in;
   const ByteOutputs& out;
-  uint64_t* live;
-  long words;
+  const GatherPlan& plan;
   int* sums;
   int* start;
   char* gathered;
@@ -200,7 +200,7 @@ struct ByteWork {
   // Computes output channels [from, to) of one group at `pixels` pixels from `at` on.
   void blocks(ByteBlock& b, const GroupInputs& inputs, const float* first, long at, int pixels, int from, int to) const {
     b.quads = inputs.planes();
-    b.tap_bytes = (long)b.quads * kQuad;
+    b.tap_bytes = c.groups == 1 ? GatherPlan::tap_bytes(in.live) : (long)b.quads * kQuad;
     first += inputs.plane() * b.in_stride;
     const int vectors = (pixels + L - 1) / L;
     const int per_block = choose_byte_vectors(vectors, to - from, b.taps * b.quads), most = kByteChannels[per_block];
@@ -240,7 +240,7 @@ struct ByteWork {
       const int8_t* from = c.weight + out.channel[j + t] * c.row();
       const int8_t* next = c.weight + out.channel[at_most(j + T + t, out.count - 1)] * c.row();
       for (long i = 0; i < c.row(); i += kWeightLine) __builtin_prefetch(next + i, 0, 2);
-      gather_taps(from, c.step, c.window.taps(), live, in, gathered + t * kGathered, tap_bytes);
+      gather_taps(plan, in, from, c.step, c.window.taps(), gathered + t * kGathered, tap_bytes);
     }
   }
 
@@ -275,8 +275,7 @@ static void byte_conv(const ByteConv& c, const Map* const* in, const ByteOutputs
                       Share share) {
   const ByteRoom room(c);
   float* at = scratch.floats;
-  uint64_t* live = reinterpret_cast<uint64_t*>(at);
-  int* sums = reinterpret_cast<int*>(at + (2 * room.words + 15) / 16 * 16);
+  int* sums = reinterpret_cast<int*>(at + GatherPlan::floats(room.words));
   int* start = sums + kMostByteChannels * kByteVectors * L;
   char* gathered = reinterpret_cast<char*>(start + kByteStarts);
   float* copies = at + room.floats_before_copies();
@@ -299,12 +298,12 @@ static void byte_conv(const ByteConv& c, const Map* const* in, const ByteOutputs
       depth_sample(c, *in[s], o, mine.from, mine.to, top, bottom, scratch.floats);
       continue;
     }
-    if (c.groups == 1) mark_live(*in[s], live, room.words);
-    const ByteWork work{c, *in[s], o, live, room.words, sums, start, gathered, copies};
+    const GatherPlan plan(c.groups == 1 ? *in[s] : Map{}, at);
+    const ByteWork work{c, *in[s], o, plan, sums, start, gathered, copies};
     const int rows = byte_rows(c.window, at_least(quads(in[s]->live), 1), by_rows ? share.size : 1);
     for (int y = top; y < bottom; y += rows) work.band(y, at_most(rows, bottom - y), mine.from, mine.to);
   }
-  if (smalls) small_conv(c, small, small_in, smalls, top, bottom, live, at + room.floats_before_copies());
+  if (smalls) small_conv(c, small, small_in, smalls, top, bottom, copies);
 }
 
 }  // namespace SANP_NAMESPACE

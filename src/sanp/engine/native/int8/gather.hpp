@@ -4,48 +4,85 @@
 
 namespace SANP_NAMESPACE {
 
-// Copies the weights of the live channels of all taps of one output channel, with zeros behind the last of each tap up
-// to a whole four. Taps lie `step` bytes apart, and `tap_bytes` in the copy.
-#ifdef __AVX512VBMI2__
-// Which of the channels of some lines are live, in registers, and where the copies of each line begin.
-template <int Lines>
-static void gather_lines(const int8_t* from, long step, int taps, const uint64_t* live, char* to, long tap_bytes) {
-  __mmask64 mask[Lines];
-  long at[Lines + 1];
-  at[0] = 0;
-#pragma GCC unroll 8
-  for (int i = 0; i < Lines; i++) mask[i] = live[i], at[i + 1] = at[i] + __builtin_popcountll(live[i]);
-  const bool full = at[Lines] - at[Lines - 1] > kWeightLine - kQuad;
+// How the weights of one tap are gathered for one sample: every line of the copy has some bytes of each of a few lines. It
+// is the same for all taps and output channels. With other instructions the list of live channels says it all.
+#ifdef __AVX512VBMI__
+struct GatherPiece {
+  uint64_t mask;  // which bytes of the copy's line
+  long line;      // where they come from
+  long pad[6];
+  unsigned char byte[kWeightLine];  // which of its bytes each is
+};
+
+struct GatherPlan {
+  GatherPiece* pieces;  // in the order of the copy's lines
+  int count;
+
+  // Bytes from one tap to the next in the copy.
+  static long tap_bytes(int live) { return (live + kWeightLine - 1) / kWeightLine * kWeightLine; }
+  static long floats(long lines) { return 2 * lines * (long)sizeof(GatherPiece) / 4; }
+
+  GatherPlan(const Map& in, float* room) : pieces(reinterpret_cast<GatherPiece*>(room)), count(0) {
+    for (int a = 0; a < in.live; a++) {
+      const long line = in.index[a] / kWeightLine;
+      if (a % kWeightLine == 0 || pieces[count - 1].line != line) pieces[count].mask = 0, pieces[count++].line = line;
+      pieces[count - 1].mask |= uint64_t{1} << (a % kWeightLine);
+      pieces[count - 1].byte[a % kWeightLine] = (unsigned char)(in.index[a] % kWeightLine);
+    }
+  }
+};
+
+// Line `to` of the copies of all taps, from N lines of each.
+template <int N>
+static inline void gather_line(const GatherPiece* piece, const int8_t* from, long step, int taps, char* to,
+                               long tap_bytes) {
+  __m512i byte[N];
+  __mmask64 mask[N];
+  long line[N];
+#pragma GCC unroll 4
+  for (int n = 0; n < N; n++) {
+    byte[n] = _mm512_loadu_si512(piece[n].byte);
+    mask[n] = piece[n].mask;
+    line[n] = piece[n].line * kWeightLine;
+  }
   for (int k = 0; k < taps; k++, from += step, to += tap_bytes) {
-#pragma GCC unroll 8
-    for (int i = 0; i < Lines; i++)
-      _mm512_storeu_si512(to + at[i], _mm512_maskz_compress_epi8(mask[i], _mm512_loadu_si512(from + i * kWeightLine)));
-    if (full) _mm512_storeu_si512(to + at[Lines], _mm512_setzero_si512());
+    __m512i w = _mm512_maskz_permutexvar_epi8(mask[0], byte[0], _mm512_loadu_si512(from + line[0]));
+#pragma GCC unroll 4
+    for (int n = 1; n < N; n++)
+      w = _mm512_mask_permutexvar_epi8(w, mask[n], byte[n], _mm512_loadu_si512(from + line[n]));
+    _mm512_storeu_si512(to, w);
   }
 }
 
-static inline void gather_taps(const int8_t* from, long step, int taps, const uint64_t* live, const Map&, char* to,
+// Copies the weights of the live channels of all taps of one output channel, with zeros behind the last of each tap.
+// Taps lie `step` bytes apart, and `tap_bytes` in the copy.
+static inline void gather_taps(const GatherPlan& plan, const Map&, const int8_t* from, long step, int taps, char* to,
                                long tap_bytes) {
-  switch (step / kWeightLine) {
-    case 1: return gather_lines<1>(from, step, taps, live, to, tap_bytes);
-    case 2: return gather_lines<2>(from, step, taps, live, to, tap_bytes);
-    case 3: return gather_lines<3>(from, step, taps, live, to, tap_bytes);
-    case 4: return gather_lines<4>(from, step, taps, live, to, tap_bytes);
-    case 6: return gather_lines<6>(from, step, taps, live, to, tap_bytes);
-    case 8: return gather_lines<8>(from, step, taps, live, to, tap_bytes);
-  }
-  for (int k = 0; k < taps; k++, from += step, to += tap_bytes) {
-    char* next = to;
-    for (long i = 0; i * kWeightLine < step; i++) {
-      const __m512i w = _mm512_loadu_si512(from + i * kWeightLine);
-      _mm512_storeu_si512(next, _mm512_maskz_compress_epi8(live[i], w));
-      next += __builtin_popcountll(live[i]);
+  for (int first = 0, last; first < plan.count; first = last, to += kWeightLine) {
+    const GatherPiece* piece = plan.pieces + first;
+    for (last = first + 1; last < plan.count && !(plan.pieces[last].mask & 1);) last++;
+    switch (last - first) {
+      case 1: gather_line<1>(piece, from, step, taps, to, tap_bytes); continue;
+      case 2: gather_line<2>(piece, from, step, taps, to, tap_bytes); continue;
+      case 3: gather_line<3>(piece, from, step, taps, to, tap_bytes); continue;
     }
-    _mm512_storeu_si512(next, _mm512_setzero_si512());
+    for (int k = 0; k < taps; k++) {
+      __m512i w = _mm512_setzero_si512();
+      for (int n = 0; n < last - first; n++)
+        w = _mm512_mask_permutexvar_epi8(w, piece[n].mask, _mm512_loadu_si512(piece[n].byte),
+                                         _mm512_loadu_si512(from + k * step + piece[n].line * kWeightLine));
+      _mm512_storeu_si512(to + k * tap_bytes, w);
+    }
   }
 }
 #else
-static inline void gather_taps(const int8_t* from, long step, int taps, const uint64_t*, const Map& in, char* to,
+struct GatherPlan {
+  static long tap_bytes(int live) { return (long)quads(live) * kQuad; }
+  static long floats(long) { return 0; }
+  GatherPlan(const Map&, float*) {}
+};
+
+static inline void gather_taps(const GatherPlan&, const Map& in, const int8_t* from, long step, int taps, char* to,
                                long tap_bytes) {
   for (int k = 0; k < taps; k++, from += step, to += tap_bytes) {
     for (int a = 0; a < in.live; a++) to[a] = (char)from[in.index[a]];

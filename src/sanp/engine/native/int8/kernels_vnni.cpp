@@ -1,4 +1,5 @@
-// int8 kernels for AVX-512 with VNNI, whose instruction adds four products of bytes, and VBMI2, whose instruction gathers bytes.
+// int8 kernels for AVX-512 with VNNI, whose instruction adds four products of bytes, and VBMI and VBMI2, whose instructions
+// put bytes in another order.
 #define SANP_NAMESPACE sanp_int8_vnni
 #define SANP_TABLE byte_kernels_vnni
 #define SANP_NAME "vnni"

@@ -20,7 +20,7 @@ constexpr int kSmallMost = 8;
 // What a product costs, measured in products where lanes are pixels, with adding up the lanes. Without VNNI weights are
 // unpacked for each.
 constexpr double kSmallProduct = SANP_REGISTERS >= 32 ? 1.12 : 2.;
-constexpr double kGatherLine = SANP_REGISTERS >= 32 ? 5. : 20.;  // the same for gathering a line of weights
+constexpr double kGatherLine = SANP_REGISTERS >= 32 ? 5. : 20.;  // the same for a line of weights, fetched and gathered
 
 // Windows of 3x3 with one pixel of padding, and an output that is as wide as the input, or half as wide.
 static inline bool is_small(const ByteConv& c) {
@@ -53,7 +53,8 @@ struct SmallBlock {
   int height, top;
   long step;
   const char* weight[kSmallMost];
-  const char* next[kSmallMost];  // of the block that follows, to be fetched
+  const char* next[kSmallMost];  // of the block that follows, to be fetched if `fetch` says so
+  bool fetch;
   int* sums;            // [channel][pixel], `stride` apart, from row `top` on
   long stride;
 };
@@ -100,7 +101,7 @@ static inline void small_rows(const SmallBlock& b, int y, int bottom) {
       any |= inside[r];
     }
     if (!any) continue;
-    const bool fetch = y == b.top || (y == b.top + 1 && ky == 0);
+    const bool fetch = b.fetch && (y == b.top || (y == b.top + 1 && ky == 0));
     for (long i = 0; i < b.step; i += L * 4) {
       const long line = i / kWeightLine * (W * S * kWeightLine) + i % kWeightLine;
       if (fetch) fetch_weights(b, T, ky * 3 * b.step + i);
@@ -200,7 +201,7 @@ struct SmallSample {
   int next, to;
 
   // Computes output channels up to `limit`, in whole planes of the result, over rows [top, bottom).
-  void run(const ByteConv& c, int* sums, int limit, int top, int bottom) {
+  void run(const ByteConv& c, int* sums, int limit, int top, int bottom, bool fetch) {
     const Window& w = c.window;
     const int T = kSmallChannels[w.out_width], pixels = (bottom - top) * w.out_width;
     const int vectors = (pixels + L - 1) / L;
@@ -213,7 +214,7 @@ struct SmallSample {
     while (next < end) {
       const int count = at_most(kSmallTogether, end - next);
       for (int j = 0; j < count; j += T) {
-        SmallBlock b{in, w.height, top, c.step, {}, {}, sums + j * vectors * L, vectors * L};
+        SmallBlock b{in, w.height, top, c.step, {}, {}, fetch, sums + j * vectors * L, vectors * L};
         for (int t = 0; t < T; t++) b.weight[t] = weights(next + j + t), b.next[t] = weights(next + j + T + t);
         kSmallRows[w.stride_x - 1][w.out_width](b, bottom);
       }
@@ -225,7 +226,8 @@ struct SmallSample {
 
 // Samples take turns, so that weights are fetched once for all of them.
 static void small_conv(const ByteConv& c, SmallSample* samples, const Map* const* in, int count, int top, int bottom,
-                       uint64_t* live, float* room) {
+                       float* room) {
+  uint64_t live[kMostWeightBytes / kWeightLine];
   int* sums = reinterpret_cast<int*>(room);
   char* compact = reinterpret_cast<char*>(sums + (kSmallTogether + kSmallMost) * kSmallPixels);
   char* spreads = compact + c.step + 64;
@@ -240,7 +242,7 @@ static void small_conv(const ByteConv& c, SmallSample* samples, const Map* const
       samples[s].in = to;
     }
     for (int limit = step; limit < c.out_channels + step; limit += step)
-      for (int s = first; s < last; s++) samples[s].run(c, sums, limit, top, bottom);
+      for (int s = first; s < last; s++) samples[s].run(c, sums, limit, top, bottom, s == first);
   }
 }
 
