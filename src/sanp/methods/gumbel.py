@@ -24,7 +24,7 @@ from sanp.methods.parts.gating_method import GatingMethod
 from sanp.methods.parts.retrain import epochs_in_parts
 from sanp.spm.binarize import AboveZero, Drawn, at_least_one
 from sanp.spm.module import SPM, SPMConfig, predicted_saliency
-from sanp.spm.recording import decisions_of
+from sanp.spm.recording import applied_of, decisions_of
 from sanp.training.controller import BudgetController
 from sanp.training.finish import finish
 from sanp.training.optimizers import joint_optimizers
@@ -88,8 +88,7 @@ class FlopsTarget:
     def contribute(self, forward: Forward) -> Contribution:
         """The loss of this step."""
         target = self.controller.target_at(forward.progress)
-        applied = {name: gate.applied for name, gate in forward.gates.items()}
-        kept = self.gated.cost.per_sample(applied).mean() / self.gated.dense_flops
+        kept = self.gated.cost.per_sample(applied_of(forward.gates)).mean() / self.gated.dense_flops
         shown = mean_kept(self.gated.cost, decisions_of(forward.gates))
         return Contribution(self.strength * (kept - target).square().float(), shown, target, self.strength)
 

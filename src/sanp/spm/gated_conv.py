@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from sanp.core.errors import SanpError
 from sanp.spm.module import SPM
 from sanp.spm.outside_norm import scale_later, scale_of_map
-from sanp.spm.recording import allowed, decided, note
+from sanp.spm.recording import allowed, applied_of, decided, note
 
 
 class _Normalised(nn.Module):
@@ -104,8 +104,7 @@ class FollowingConv(_Normalised):
                 f"{self.name} follows the gates of the layers before it and runs only inside the forward of the whole "
                 "gated network: call that"
             )
-        applied = {name: gates.applied for name, gates in before.items()}
-        return self.scaled(y, self.open_channels(applied))
+        return self.scaled(y, self.open_channels(applied_of(before)))
 
 
 class MovedNorm(nn.Identity):

@@ -99,6 +99,11 @@ def drawn_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
     return {name: each.decision if each.drawn is None else each.drawn for name, each in gates.items()}
 
 
+def applied_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
+    """The gates (N, C_out) that the forward used, by layer name."""
+    return {name: each.applied for name, each in gates.items()}
+
+
 def saliencies_of(gates: Mapping[str, Gates]) -> dict[str, Tensor]:
     """The saliencies s (N, C_out) of each layer, by name."""
     return {name: each.saliency for name, each in gates.items()}

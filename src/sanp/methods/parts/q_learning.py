@@ -21,7 +21,7 @@ from sanp.gating.network import GatedNetwork
 from sanp.methods.parts.chosen_width import ChoosingSPM, ChosenWidth, first_channels
 from sanp.methods.parts.gating_method import GatingMethod
 from sanp.methods.parts.retrain import check_reach, epochs_in_parts
-from sanp.spm.recording import Gates, decisions_of
+from sanp.spm.recording import Gates, applied_of, decisions_of
 from sanp.training.controller import BudgetController, IntegralController
 from sanp.training.finish import finish
 from sanp.training.optimizers import flat, schedule, scheduled, sgd
@@ -122,8 +122,7 @@ def check_widths(cost: CostModel, kept: float, widths: tuple[float, ...], method
 def _episode(gated: GatedNetwork, task: Task, forward: Forward) -> Episode:
     output, y = forward.output, forward.target
     with torch.no_grad():
-        applied = {name: gate.applied for name, gate in forward.gates.items()}
-        kept = gated.cost.per_sample(applied) / gated.dense_flops
+        kept = gated.cost.per_sample(applied_of(forward.gates)) / gated.dense_flops
         if task.loss is None:
             loss = F.cross_entropy(output.float(), y, reduction="none")
             right = (output.argmax(1) == y).float()
