@@ -58,6 +58,19 @@ class Wraps(nn.Conv2d):
         return F.conv2d(F.pad(x, (1, 1, 1, 1), mode="circular"), self.weight, self.bias)
 
 
+class ResponseNorm(nn.Module):
+    """Of ConvNeXt V2, with the channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(1, 1, 1, 12)), nn.Parameter(torch.randn(12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        g = x.norm(p=2, dim=(1, 2), keepdim=True)
+        n = g / (g.mean(-1, keepdim=True) + 1e-6)
+        return x + torch.addcmul(self.bias.view(1, 1, 1, -1), self.weight, x * n, value=0.5)
+
+
 def hooked() -> nn.Module:
     conv = nn.Conv2d(3, 12, 3, padding=1)
     conv.register_forward_pre_hook(lambda module, args: (args[0] * 2 - 1,))
@@ -125,6 +138,18 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "writes to every other row": lambda: Net(every_other_row, b=nn.Conv2d(12, 12, 3, padding=1)),
     "writes through a view": lambda: Net(through_a_view),
     "a column that is repeated": lambda: Net(repeated),
+    "a view of a softmax": lambda: Net(
+        lambda m, x: m.c(F.relu(m.a(x)).softmax(1).view(len(x), 120, 12).flip(1).view(len(x), 12, 10, 12))
+    ),
+    "constant indices": lambda: Net(lambda m, x: m.c(m.a(x)[:, torch.tensor([3, 1, 0, 2] * 3)])),
+    "windows as channels": lambda: Net(
+        lambda m, x: m.c(F.unfold(F.relu(m.a(x)), 3, padding=1).view(len(x), 12, 9, 10, 12).sum(2))
+    ),
+    "turned by a half": lambda: Net(lambda m, x: m.c(torch.rot90(m.a(x), 2, (2, 3)))),
+    "unit length": lambda: Net(lambda m, x: m.c(F.normalize(F.relu(m.a(x)), dim=1))),
+    "response norm over pixels": lambda: Net(
+        lambda m, x: m.c(m.r(F.gelu(m.a(x)).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)), r=ResponseNorm()
+    ),
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sanp.engine.lowering.arranging import numbered
-from sanp.engine.lowering.broadcasting import power, product, quotient, sum_of
+from sanp.engine.lowering.broadcasting import power, product, quotient, sum_of, sum_with_product
 from sanp.engine.lowering.elementwise import (
     ACTIVATION_OPERATORS,
     BATCH_NORMS,
@@ -27,7 +27,7 @@ from sanp.engine.lowering.lowering import Lowering, Rule
 from sanp.engine.lowering.memory_writes import copy_over, empty_memory, filled_memory, write_over
 from sanp.engine.lowering.moves import move
 from sanp.engine.lowering.patterns import INSTANCE_NORM, TOTAL
-from sanp.engine.lowering.reductions import reduce, softmax
+from sanp.engine.lowering.reductions import reduce, softmax, vector_norm
 from sanp.engine.lowering.shapes import Window, pair, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.graph import WRITTEN, Node, Value
@@ -266,6 +266,8 @@ RULES: dict[str, Rule] = {
     "sum": functools.partial(reduce, maximum=False),
     "amax": functools.partial(reduce, maximum=True),
     "max": functools.partial(reduce, maximum=True),
+    "linalg_vector_norm": vector_norm,
+    "addcmul": sum_with_product,
     "_softmax": softmax,
     "cat": concatenate,
     "stack": stack,

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 
 from sanp.engine.lowering.arranging import numbered
-from sanp.engine.lowering.known import Moved
+from sanp.engine.lowering.elementwise import channel_constant
+from sanp.engine.lowering.known import ChannelsLast, Moved
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.shapes import Shape, plane_shape
 from sanp.engine.lowering.unsupported import Unsupported
@@ -37,6 +38,10 @@ def product(low: Lowering, node: Node, a: Value, b: Value) -> None:
     """a · b; where b has one number for each map it need not be spread."""
     shape = common_shape(low, a, b)
     for x, y in ((a, b), (b, a)):
+        last = low.channels_last(x)
+        if last is not None and low.shape(y)[1:].numel() == low.shape(y)[-1] == shape[-1] and low.shape(x) == shape:
+            each = low.shaped(y, (shape[-1], 1, 1))
+            return low.define(node.outputs[0], ChannelsLast(low.writer.multiply(low.written(last), each)))
         if low.shape(x) == shape and _one_each(plane_shape(low.shape(y)), plane_shape(shape)):
             made = low.writer.multiply(spread_to(low, x, shape), spread_to(low, y, low.shape(y)))
             return defined(low, node, made, shape)
@@ -65,6 +70,19 @@ def power(low: Lowering, node: Node) -> None:
         raise Unsupported("a power that depends on the input")
     read = low.native(x)
     low.define(node.outputs[0], low.writer.multiply(read, read) if exponent == 2 else low.writer.power(read, exponent))
+
+
+def sum_with_product(low: Lowering, node: Node) -> None:
+    """a + value · b · c, as torch's addcmul has it, where features are b or c and the others constants by channel."""
+    a, *factors = node.args[:3]
+    value, *more = node.inputs()
+    if more or a is value:
+        raise Unsupported("a sum with a product of several features")
+    last = low.channels_last(value) is not None
+    (constant,) = (each for each in factors if each is not value)
+    scale, shift = (channel_constant(each, low.shape(value), last=last) for each in (constant, a))
+    made = low.scale_and_shift(value, scale * np.float32(node.kwargs.get("value", 1)), shift, fills=True)
+    low.define(node.outputs[0], made)
 
 
 def sum_of(low: Lowering, node: Node, a: Value, b: Value, factor: float) -> None:

@@ -77,21 +77,22 @@ def constant_of(node: Node, shape: torch.Size, *, last: bool = False) -> tuple[F
     ``last`` says that the value has its channels in the last dimension.
     """
     a, b = node.args[:2]
-    constant = b if isinstance(a, Value) else a
-    if last:
-        constant, shape = _channels_first(constant, shape)
-    name = node.base_op
+    constant, name = channel_constant(b if isinstance(a, Value) else a, shape, last=last), node.base_op
     if name in ("add", "sub"):
         alpha = float(node.kwargs.get("alpha", 1)) * (-1.0 if name == "sub" else 1.0)
         if not isinstance(a, Value) and alpha != 1:
             raise Unsupported("a constant minus features")
-        shift = by_channel(constant, shape) * np.float32(alpha)
+        shift = constant * np.float32(alpha)
         return np.ones_like(shift), shift
     if name == "div" and (not isinstance(a, Value) or node.kwargs.get("rounding_mode") is not None):
         raise Unsupported("division by features")
-    scale = by_channel(constant, shape)
-    scale = np.float32(1) / scale if name == "div" else scale
+    scale = np.float32(1) / constant if name == "div" else constant
     return scale, np.zeros_like(scale)
+
+
+def channel_constant(constant: Any, shape: torch.Size, *, last: bool) -> Floats:
+    """As :func:`by_channel`, for a value that may have its channels ``last``."""
+    return by_channel(*(_channels_first(constant, shape) if last else (constant, shape)))
 
 
 def _channels_first(constant: Any, shape: torch.Size) -> tuple[Any, torch.Size]:

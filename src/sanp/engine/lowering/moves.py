@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +42,9 @@ class Numbering:
     def of_sample(self, numbers: Tensor, op: str) -> Tensor:
         """The elements of one sample; raises unless every sample has the same. ``op`` has moved the numbers."""
         own = numbers - self._starts(numbers.dim()) if len(numbers) == self.batch else numbers[:0]
-        if not own.numel() or not torch.equal(own, own[:1].expand_as(own)) or not 0 <= int(own.min()) <= self.each:
+        own = torch.where(numbers == 0, 0, own) if len(own) else own  # a zero that the operator has put there
+        inside = own.numel() > 0 and int(own.min()) >= 0 and int(own.max()) < self.each
+        if not inside or not torch.equal(own, own[:1].expand_as(own)):
             raise Unsupported(f"{op} mixes the samples of a batch")
         return torch.where(own[0] == self.elements + 1, NOT_KNOWN, own[0] - 1)
 
@@ -58,10 +61,19 @@ def move(low: Lowering, node: Node) -> None:
     numbering = Numbering(low.shape(source)[0], math.prod(low.writer.shapes[moved.base]))
     numbers = numbering.of_batch(moved.index)
     given = numbers.double() if node.op in IN_FLOATS else numbers
-    made = node.func(*(given if argument == source else argument for argument in node.args), **node.kwargs)
+    made = _run(node, source, given)
     results = made if isinstance(made, list | tuple) else [made]
     for value, result in zip(node.outputs, results, strict=True):
         low.define(value, Moved(moved.base, numbering.of_sample(result.long(), node.op)))
+
+
+def _run(node: Node, source: Value, given: Tensor) -> Any:
+    """Runs a move on numbers in place of its source."""
+    func: Any = torch.reshape if node.op == "view" and isinstance(node.args[1], list | tuple) else node.func
+    try:  # as a reshaping: the numbers lie in memory otherwise than what was traced
+        return func(*(given if argument == source else argument for argument in node.args), **node.kwargs)
+    except RuntimeError as error:
+        raise Unsupported(f"{node.op} that does not run on the numbers of its elements") from error
 
 
 def _move_last(low: Lowering, node: Node, source: Value) -> bool:

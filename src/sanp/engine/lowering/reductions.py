@@ -71,6 +71,25 @@ def _over_channels(low: Lowering, node: Node, x: Value, factor: float) -> None:
     low.define(node.outputs[0], Moved(low.write_plain(conv), numbered(low.shape(node.outputs[0])[1:])))  # type: ignore[arg-type]
 
 
+def vector_norm(low: Lowering, node: Node) -> None:
+    """The root of the sum of squares, over the pixels of each channel or over the channels of each pixel."""
+    x, shape, last = node.args[0], low.shape(node.args[0]), low.channels_last(node.args[0])
+    over, dims = _dimensions(node.argument(2, "dim", None), len(shape)), len(shape)
+    if node.argument(1, "ord", 2) != 2 or node.kwargs.get("dtype") not in (None, torch.float32) or dims != 4:
+        raise Unsupported("a norm that is not the root of a sum of squares")
+    read = low.native(x) if last is None else low.written(last)
+    square, pixels = low.writer.multiply(read, read), math.prod(low.writer.shapes[read][1:])
+    if over == ([2, 3] if last is None else [1, 2]):
+        made = _scaled(low, low.writer.adaptive(square, (1, 1), maximum=False), pixels)
+    elif over == ([1] if last is None else [3]):
+        weight = np.ones((1, low.writer.shapes[read][0], 1, 1), np.float32)
+        made = low.writer.conv(square, weight, np.zeros(1, np.float32), Window(kernel=(1, 1)))
+    else:
+        raise Unsupported("a norm over neither the pixels nor the channels")
+    out = node.outputs[0]
+    low.define(out, Moved(low.writer.power(made, 0.5), numbered(low.shape(out)[1:])))  # type: ignore[arg-type]
+
+
 def _by_parts(low: Lowering, node: Node, x: Value, dim: int, factor: float) -> None:
     moved, shape = low.moved(x), low.shape(node.outputs[0])  # type: ignore[arg-type]
     planes = (math.prod(shape[1:-2]), shape[-2], shape[-1]) if len(shape) > 3 else (math.prod(shape[1:]), 1, 1)

@@ -16,7 +16,7 @@ from sanp.engine.lowering.writer import Writer
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.tracing.graph import Node, Trace, Value
 
-_WITH_NEIGHBOURS = (*POSITIONWISE, "mean", "max_unpool2d")
+_WITH_NEIGHBOURS = (*POSITIONWISE, "mean", "linalg_vector_norm", "addcmul", "max_unpool2d")
 """operators of which those before decide whether they can be written"""
 
 
