@@ -25,6 +25,8 @@ _SHORT = 0.01
 """seconds of a run below which the weights are brought into the caches by a run before"""
 _WEIGHT_OF_A_TEAM = 3
 """the power of a team's time in the score"""
+_FEW = 8
+"""input channels of a convolution with a stride, below which transforms take longer than they save"""
 Key = tuple[object, ...]
 """what the time of an operator depends on, as JSON can hold it"""
 Choices = Mapping[int, Sequence[int]]
@@ -82,7 +84,8 @@ def choose_usual(program: NativeProgram, writer: ProgramWriter) -> None:
             side = min(writer.shapes[operator.out][1:])
             order = ("winograd 4x4", "winograd 2x2") if side >= 12 else ("winograd by lanes", "winograd 2x2")
             names = [ALGORITHMS[each] for each in found]
-            wanted = next((name for name in (*order, "winograd stride 2") if name in names), names[0])
+            strided = ("winograd stride 2",) if operator.weight.shape[1] >= _FEW else ()
+            wanted = next((name for name in (*order, *strided) if name in names), names[0])
             program.choose(number, ALGORITHMS.index(wanted))
 
 

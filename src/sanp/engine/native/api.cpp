@@ -164,7 +164,7 @@ int sanp_algorithms(Program* p, int op) {
   auto* c = std::get_if<ConvOp>(&p->ops[op].kind);
   if (!c) return -1;
   int bits = 0;
-  for (int a = 0; a < (int)Algorithm::count; a++) bits |= (c->conv.weights[a].data ? 1 : 0) << a;
+  for (int a = 0; a < (int)Algorithm::count; a++) bits |= (c->conv.weights[a].row ? 1 : 0) << a;
   return bits;
 }
 
@@ -174,7 +174,7 @@ int sanp_choose(Program* p, int op, int algorithm, char* message, long room) {
     ConvOp& c = conv_at(*p, op);
     if (algorithm < 0 || algorithm >= (int)Algorithm::count || !(sanp_algorithms(p, op) >> algorithm & 1))
       throw Error("this convolution has no such algorithm");
-    c.algorithm = (Algorithm)algorithm;
+    choose_algorithm(*p, c, (Algorithm)algorithm);
   });
 }
 

@@ -52,7 +52,7 @@ struct Conv {
   int in_channels, out_channels, groups;
   Activation act;
   const float* bias;  // one for each output channel
-  // By algorithm; null where one does not apply. Direct: [out][in / groups][taps]. Lanes: [out][in][frequencies].
+  // By algorithm; a row of no floats where one does not apply, null where it was never chosen. Direct: [out][in / groups][taps]. Lanes: [out][in][frequencies].
   // The others: [out][sum][in][taps of the sum], `step` floats for each frequency.
   Weights weights[(int)Algorithm::count];
   long step;

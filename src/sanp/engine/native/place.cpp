@@ -1,10 +1,6 @@
 // Puts weights into the order in which the kernels read them, and decides what memory values and threads get.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <iterator>
 
 #include "kernels/schemes.hpp"
@@ -18,22 +14,6 @@ Program::Program() = default;
 Program::~Program() {
   for (auto& team : teams)
     if (team && !team->alive()) (void)team.release();  // after a fork it has no threads to end
-}
-
-void Floats::Free::operator()(float* p) const { std::free(p); }
-
-Floats::Floats(long count) : size_(count) {
-  constexpr size_t large = size_t{2} << 20;
-  const size_t bytes = (size_t)count * sizeof(float);
-  const size_t alignment = bytes >= large / 2 ? large : 64;
-  const size_t rounded = std::max((bytes + alignment - 1) / alignment * alignment, alignment);
-  void* p = std::aligned_alloc(alignment, rounded);
-  if (!p) throw Error("out of memory: " + std::to_string(rounded) + " bytes are wanted");
-#ifdef MADV_HUGEPAGE
-  if (alignment == large) madvise(p, rounded, MADV_HUGEPAGE);
-#endif
-  std::memset(p, 0, rounded);
-  data_.reset(static_cast<float*>(p));
 }
 
 const float* keep(Program& p, const float* data, long count) {
@@ -71,66 +51,95 @@ long tiles_of(const Window& w) {
   return (long)((w.out_height + Q::M - 1) / Q::M) * ((w.out_width + Q::M - 1) / Q::M);
 }
 
-// Memory for one algorithm's weights: a row for each output channel.
-float* place_rows(Program& p, ConvOp& op, Algorithm algorithm, long row) {
+// Memory for the weights of an algorithm that applies: a row for each output channel.
+float* place_rows(Program& p, ConvOp& op, Algorithm algorithm) {
+  Weights& weights = op.conv.weights[(int)algorithm];
   op.weights[(int)algorithm] = (int)p.weights.size();
-  p.weights.emplace_back(op.conv.out_channels * row + 16);
-  op.conv.weights[(int)algorithm] = {p.weights.back().data(), row};
+  p.weights.emplace_back(op.conv.out_channels * weights.row + 16);
+  weights.data = p.weights.back().data();
   return p.weights.back().data();
 }
 
+// The floats of a row, or 0 if the scheme does not apply.
 template <class Q>
-void place_winograd(Program& p, ConvOp& op, const float* weight) {
-  Conv& c = op.conv;
-  if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) < kFewestTiles) return;
-  constexpr Sums<Q> plan{};
-  const long row = odd_lines((long)plan.frequencies * c.step);
-  float* to = place_rows(p, op, Q::algorithm, row);
-  float spectrum[plan.frequencies];
+long winograd_row(const Conv& c) {
+  if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) < kFewestTiles) return 0;
+  return odd_lines((long)Sums<Q>::frequencies * c.step);
+}
+
+// Calls put(out, in, frequencies) for every filter, which lies where direct convolution reads it.
+template <class Q, class Put>
+void each_filter(const Conv& c, const Put& put) {
+  const Weights& filters = c.of(Algorithm::direct);
+  float spectrum[Q::N * Q::N];
   for (int o = 0; o < c.out_channels; o++)
     for (int i = 0; i < c.in_channels; i++) {
-      transform_filter<Q>(weight + ((long)o * c.in_channels + i) * 9, spectrum);
-      for (int s = 0; s < plan.count; s++)
-        for (int k = 0; k < plan.taps[s]; k++)
-          to[o * row + plan.before[s] * c.step + (long)i * plan.taps[s] + k] =
-              spectrum[plan.frequency[plan.before[s] + k]];
+      transform_filter<Q>(filters.data + o * filters.row + (long)i * 9, spectrum);
+      put(o, i, spectrum);
     }
+}
+
+template <class Q>
+void place_winograd(Program& p, ConvOp& op) {
+  const Conv& c = op.conv;
+  static constexpr Sums<Q> plan{};
+  float* to = place_rows(p, op, Q::algorithm);
+  const long row = c.of(Q::algorithm).row;
+  each_filter<Q>(c, [&](int o, int i, const float* spectrum) {
+    for (int s = 0; s < plan.count; s++)
+      for (int k = 0; k < plan.taps[s]; k++)
+        to[o * row + plan.before[s] * c.step + (long)i * plan.taps[s] + k] =
+            spectrum[plan.frequency[plan.before[s] + k]];
+  });
 }
 
 // Winograd by lanes is left out with more tiles than this: vectors of whole tiles are faster.
 constexpr long kMostLaneTiles = 16;
 
-void place_lanes(Program& p, ConvOp& op, const float* weight) {
+long lanes_row(const Conv& c) {
   using Q = Winograd2;
-  Conv& c = op.conv;
-  if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) > kMostLaneTiles) return;
-  constexpr int frequencies = Q::N * Q::N;
-  const long row = odd_lines((long)c.in_channels * frequencies);
-  float* to = place_rows(p, op, Algorithm::lanes, row);
-  float spectrum[frequencies];
-  for (int o = 0; o < c.out_channels; o++)
-    for (int i = 0; i < c.in_channels; i++) {
-      transform_filter<Q>(weight + ((long)o * c.in_channels + i) * 9, spectrum);
-      std::copy(spectrum, spectrum + frequencies, to + o * row + (long)i * frequencies);
-    }
+  if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) > kMostLaneTiles) return 0;
+  return odd_lines((long)c.in_channels * Q::N * Q::N);
+}
+
+void place_lanes(Program& p, ConvOp& op) {
+  constexpr int frequencies = Winograd2::N * Winograd2::N;
+  float* to = place_rows(p, op, Algorithm::lanes);
+  const long row = op.conv.of(Algorithm::lanes).row;
+  each_filter<Winograd2>(op.conv, [&](int o, int i, const float* spectrum) {
+    std::copy(spectrum, spectrum + frequencies, to + o * row + (long)i * frequencies);
+  });
 }
 
 }  // namespace
 
 void place_conv_weights(Program& p, ConvOp& op, const float* weight, const float* bias) {
   Conv& c = op.conv;
-  const Window& w = c.window;
-  const long each = (long)(c.in_channels / c.groups) * w.taps();
+  const long each = (long)(c.in_channels / c.groups) * c.window.taps();
   c.bias = keep(p, bias, c.out_channels);
-  const long row = odd_lines(each);
-  std::fill(std::begin(op.weights), std::end(op.weights), -1);
-  float* to = place_rows(p, op, Algorithm::direct, row);
-  for (int o = 0; o < c.out_channels; o++) std::copy(weight + o * each, weight + (o + 1) * each, to + o * row);
   c.step = (c.in_channels + 15) / 16 * 16;
-  place_winograd<Winograd2>(p, op, weight);
-  place_winograd<Winograd4>(p, op, weight);
-  place_winograd<Strided2>(p, op, weight);
-  place_lanes(p, op, weight);
+  std::fill(std::begin(op.weights), std::end(op.weights), -1);
+  const auto row = [&](Algorithm a) -> long& { return c.weights[(int)a].row; };
+  row(Algorithm::direct) = odd_lines(each);
+  row(Algorithm::winograd2) = winograd_row<Winograd2>(c);
+  row(Algorithm::winograd4) = winograd_row<Winograd4>(c);
+  row(Algorithm::strided2) = winograd_row<Strided2>(c);
+  row(Algorithm::lanes) = lanes_row(c);
+  float* to = place_rows(p, op, Algorithm::direct);
+  for (int o = 0; o < c.out_channels; o++)
+    std::copy(weight + o * each, weight + (o + 1) * each, to + o * row(Algorithm::direct));
+}
+
+void choose_algorithm(Program& p, ConvOp& op, Algorithm algorithm) {
+  op.algorithm = algorithm;
+  if (op.conv.of(algorithm).data) return;
+  switch (algorithm) {
+    case Algorithm::winograd2: return place_winograd<Winograd2>(p, op);
+    case Algorithm::winograd4: return place_winograd<Winograd4>(p, op);
+    case Algorithm::strided2: return place_winograd<Strided2>(p, op);
+    case Algorithm::lanes: return place_lanes(p, op);
+    default: throw Error("an algorithm has no weights");
+  }
 }
 
 void settle_weights(Program& p) {
@@ -145,7 +154,8 @@ void settle_weights(Program& p) {
     if (!c) continue;
     const Floats& chosen = p.weights[c->weights[(int)c->algorithm]];
     std::copy(chosen.data(), chosen.data() + chosen.size(), to);
-    for (int a = 0; a < (int)Algorithm::count; a++) c->conv.weights[a].data = a == (int)c->algorithm ? to : nullptr;
+    for (int a = 0; a < (int)Algorithm::count; a++)
+      c->conv.weights[a] = a == (int)c->algorithm ? Weights{to, c->conv.weights[a].row} : Weights{};
     to += odd_lines(chosen.size());
     for (int& at : c->weights)
       if (at >= 0) p.weights[at] = Floats();
@@ -195,7 +205,7 @@ long scratch_of(const Program& p, const Op& op) {
   if (auto* c = std::get_if<ConvOp>(&op.kind)) {
     long most = 0;
     for (int a = 0; a < (int)Algorithm::count; a++)
-      if (c->conv.weights[a].data) most = std::max(most, p.kernels->conv_scratch(c->conv, (Algorithm)a));
+      if (c->conv.weights[a].row) most = std::max(most, p.kernels->conv_scratch(c->conv, (Algorithm)a));
     return most;
   }
   if (auto* c = std::get_if<ByteConvOp>(&op.kind)) return p.byte_kernels->conv_scratch(c->conv);

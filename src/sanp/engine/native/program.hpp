@@ -27,6 +27,9 @@ class Floats {
 
  private:
   struct Free {
+    size_t mapped;  // bytes that are mapped pages
+    Free() : mapped(0) {}
+    explicit Free(size_t mapped) : mapped(mapped) {}
     void operator()(float* p) const;
   };
   std::unique_ptr<float, Free> data_;
@@ -50,7 +53,7 @@ struct ConvOp {
   bool follows;  // a channel none of whose inputs is live is zero, whatever the bias
   bool scale_after;  // what a channel is multiplied by comes after the activation, and a closed one is zero
   Algorithm algorithm;
-  int weights[(int)Algorithm::count];  // places in the program's weights, -1 for an algorithm that does not apply
+  int weights[(int)Algorithm::count];  // places in the program's weights, -1 for an algorithm that was never chosen
 };
 struct GateOp { Gate gate; int id; Descriptor descriptor; };
 struct LinearOp { Linear linear; };
@@ -118,6 +121,8 @@ std::unique_ptr<Program> read_program(const int64_t* code, long count, const flo
 // Copies weights into the program, in the order in which the kernels read them.
 const float* keep(Program&, const float* data, long count);
 void place_conv_weights(Program&, ConvOp&, const float* weight, const float* bias);
+// Sets the algorithm of a convolution, one that applies, and makes its weights the first time.
+void choose_algorithm(Program&, ConvOp&, Algorithm);
 // Puts the weights of the chosen algorithms side by side, in the order of their use, and frees all others.
 void settle_weights(Program&);
 // Decides which weights every convolution fetches for the operators after it; their places must not change any more.

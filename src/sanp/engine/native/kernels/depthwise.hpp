@@ -1,6 +1,6 @@
 // Depthwise convolution: every output channel reads one input channel. Vectors of pixels are read from the plane itself,
 // and masks stand for the zeros around it. A few output rows are computed together, so that an input row is read once
-// for all of them.
+// for all of them. In small planes addresses and edges would take longer than the arithmetic: the compiler knows them.
 #pragma once
 #include "activate.hpp"
 #include "expand.hpp"
@@ -58,89 +58,194 @@ static void bias_plane(const Activation& act, int channel, const DepthPlane& d, 
   activate_written(act, &channel, &d.out, 1, first, count);
 }
 
-// Computes vector v of R output rows from y on.
-template <int N, int K, int S, int R>
-static inline void depth_rows(const Window& w, const Across<N, K, S>& across, const DepthPlane& d, int y, int v) {
+// The weights of a plane, in registers where they are few, and what its sums begin with and are multiplied by.
+template <int N, int K>
+struct Taps {
   using Vector = Pack<N>;
-  typename Vector::type sum[R];
-#pragma GCC unroll 4
-  for (int r = 0; r < R; r++) sum[r] = Vector::splat(d.bias);
-  const int top = y * S - w.pad_y;
-  const float* left = d.in + (long)top * w.width + v * N * S - w.pad_x;
-#pragma GCC unroll 16
-  for (int i = 0; i < (R - 1) * S + K; i++, left += w.width) {
-    if (top + i < 0 || top + i >= w.height) continue;
-    typename Vector::type x[Across<N, K, S>::loads];
+  static constexpr bool kept = K == 3 && SANP_REGISTERS >= 32;
+  typename Vector::type weight[kept ? K * K : 1];
+  typename Vector::type bias, scale;
+  const float* at;
+
+  [[gnu::always_inline]] inline explicit Taps(const DepthPlane& d)
+      : bias(Vector::splat(d.bias)), scale(Vector::splat(d.scale)), at(d.weight) {
+    if constexpr (kept)
+#pragma GCC unroll 9
+      for (int k = 0; k < K * K; k++) weight[k] = Vector::splat(d.weight[k]);
+  }
+  inline auto operator[](int k) const {
+    if constexpr (kept)
+      return weight[k];
+    else
+      return at[k];
+  }
+};
+
+// Which rows of the window of some output rows are outside of the plane: those above its first and below its last row,
+// or whichever the row's number says.
+enum class Edge { none, top, bottom, both, any };
+
+// Computes the v-th vector of R output rows from y on.
+template <int N, int K, int S, int R, Edge edge, class Sides>
+[[gnu::always_inline]] static inline void depth_rows(const Sides& w, const Across<N, K, S>& across,
+                                                     const Taps<N, K>& taps, const DepthPlane& d, int y, int v) {
+  using Vector = Pack<N>;
+  const int x = v * N;
+  constexpr int loads = Across<N, K, S>::loads;
+  typename Vector::mask_type mask[loads];
 #pragma GCC unroll 8
-    for (int n = 0; n < across.loads; n++) x[n] = Vector::load(left + across.place(n), across.mask[v][n]);
+  for (int n = 0; n < loads; n++) mask[n] = across.mask[v][n];
+  constexpr int rows = (R - 1) * S + K, above = edge == Edge::top || edge == Edge::both ? K / 2 : 0;
+  constexpr int below = edge == Edge::bottom || edge == Edge::both ? K / 2 + 1 - S : 0;
+  typename Vector::type sum[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++) sum[r] = taps.bias;
+  const int top = y * S - w.pad_y;
+  const float* left = d.in + (long)(top + above) * w.width + x * S - w.pad_x;
+#pragma GCC unroll 20
+  for (int i = above; i < rows - below; i++, left += w.width) {
+    if (edge == Edge::any && (top + i < 0 || top + i >= w.height)) continue;
+    typename Vector::type taken[loads];
+#pragma GCC unroll 8
+    for (int n = 0; n < loads; n++) taken[n] = Vector::load(left + Across<N, K, S>::place(n), mask[n]);
     if constexpr (S == 2)
 #pragma GCC unroll 8
-      for (int n = 0; n < across.loads; n += 2) {
-        const auto even = Vector::template every_second<0>(x[n], x[n + 1]);
-        x[n + 1] = Vector::template every_second<1>(x[n], x[n + 1]);
-        x[n] = even;
+      for (int n = 0; n < loads; n += 2) {
+        const auto even = Vector::template every_second<0>(taken[n], taken[n + 1]);
+        taken[n + 1] = Vector::template every_second<1>(taken[n], taken[n + 1]);
+        taken[n] = even;
       }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < R; r++) {
       const int row = i - r * S;
       if (row < 0 || row >= K) continue;
 #pragma GCC unroll 7
-      for (int k = 0; k < K; k++) sum[r] += d.weight[row * K + k] * x[k];
+      for (int k = 0; k < K; k++) sum[r] += taps[row * K + k] * taken[k];
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int r = 0; r < R; r++) {
-    const long at = (long)(y + r) * w.out_width + v * N;
-    sum[r] *= d.scale;
+    const long at = (long)(y + r) * w.out_width + x;
+    sum[r] *= taps.scale;
     if (d.residual) sum[r] += Vector::load(d.residual + at, across.written[v]);
     Vector::store(d.out + at, Vector::clip(sum[r], d.bounds), across.written[v]);
   }
 }
 
-// Computes output rows [y, bottom), and gives the first row that is not done.
-template <int N, int K, int S, int R>
-static int depth_bands(const Window& w, const Across<N, K, S>& across, const Activation& act, int channel,
-                       const DepthPlane& d, int y, int bottom) {
-  for (; y + R <= bottom; y += R) {
-    for (int v = 0; v < across.vectors; v++) depth_rows<N, K, S, R>(w, across, d, y, v);
-    activate_written(act, &channel, &d.out, 1, (long)y * w.out_width, R * w.out_width);
+constexpr int kRows = SANP_REGISTERS >= 32 ? 7 : 4;  // that are computed together
+
+// A plane of any sides.
+template <int N, int K, int S>
+struct AnyPlane {
+  Window w;
+  Across<N, K, S> across;
+  explicit AnyPlane(const Window& w) : w(w), across(w) {}
+  template <int R>
+  int rows(const Activation& act, int channel, const Taps<N, K>& taps, const DepthPlane& d, int y, int end) const {
+    for (; y + R <= end; y += R) {
+      for (int v = 0; v < across.vectors; v++) depth_rows<N, K, S, R, Edge::any>(w, across, taps, d, y, v);
+      activate_written(act, &channel, &d.out, 1, (long)y * w.out_width, R * w.out_width);
+    }
+    return y;
   }
-  return y;
+  void operator()(const Activation& act, int channel, const DepthPlane& d, int y, int bottom) const {
+    const Taps<N, K> taps(d);
+    y = rows<4>(act, channel, taps, d, y, bottom);
+    rows<1>(act, channel, taps, d, y, bottom);
+  }
+};
+
+// A plane of several whole blocks of rows, in which windows reach as far below the last row as above the first.
+template <int N, int K, int S>
+struct BlockPlane {
+  Window w;
+  Across<N, K, S> across;
+  explicit BlockPlane(const Window& w) : w(w), across(w) {}
+  static bool fits(const Window& w) {
+    return w.pad_y == K / 2 && w.height == S * w.out_height && w.out_height % kRows == 0 && w.out_height > kRows;
+  }
+  template <Edge edge>
+  [[gnu::always_inline]] inline void block(const Taps<N, K>& taps, const Activation& act, int channel,
+                                           const DepthPlane& d, int y) const {
+    for (int v = 0; v < across.vectors; v++) depth_rows<N, K, S, kRows, edge>(w, across, taps, d, y, v);
+    activate_written(act, &channel, &d.out, 1, (long)y * w.out_width, kRows * w.out_width);
+  }
+  void operator()(const Activation& act, int channel, const DepthPlane& d, int, int) const {
+    const Taps<N, K> taps(d);
+    const int last = w.out_height - kRows;
+    block<Edge::top>(taps, act, channel, d, 0);
+    for (int y = kRows; y < last; y += kRows) block<Edge::none>(taps, act, channel, d, y);
+    block<Edge::bottom>(taps, act, channel, d, last);
+  }
+};
+
+// A square plane of one vector's width, and of one or two blocks of rows.
+template <int N, int K, int S, int Side>
+struct SmallPlane {
+  static constexpr int height = S * Side, width = S * Side, out_height = Side, out_width = Side;
+  static constexpr int pad_y = K / 2, pad_x = K / 2;
+  Across<N, K, S> across;
+  explicit SmallPlane(const Window& w) : across(w) {}
+  static bool fits(const Window& w) {
+    return w.height == height && w.width == width && w.out_height == Side && w.out_width == Side && w.pad_y == pad_y &&
+           w.pad_x == pad_x;
+  }
+  void operator()(const Activation& act, int channel, const DepthPlane& d, int, int) const {
+    constexpr int R = kRows;
+    static_assert(Side <= N && (Side == R || Side == 2 * R), "one vector, one or two blocks");
+    const Taps<N, K> taps(d);
+    if constexpr (Side == R) {
+      depth_rows<N, K, S, R, Edge::both>(*this, across, taps, d, 0, 0);
+    } else {
+      depth_rows<N, K, S, R, Edge::top>(*this, across, taps, d, 0, 0);
+      depth_rows<N, K, S, R, Edge::bottom>(*this, across, taps, d, R, 0);
+    }
+    activate_written(act, &channel, &d.out, 1, 0, Side * Side);
+  }
+};
+
+template <class Plane>
+static void depth_planes(const Conv& c, const Map& in, const Outputs& out, Share share, bool by_rows) {
+  const Window& w = c.window;
+  const Plane plane(w);
+  const int from = by_rows ? 0 : share.from(out.count), to = by_rows ? out.count : share.to(out.count);
+  const int top = by_rows ? share.from(w.out_height) : 0, bottom = by_rows ? share.to(w.out_height) : w.out_height;
+  const Weights weights = c.of(Algorithm::direct);
+  const Bounds bounds = bounds_of(c.act);
+  const int each = c.out_channels / c.groups;
+  for (int j = from, a = 0; j < to; j++) {
+    const int channel = out.channel[j], source = each == 1 ? channel : channel / each;
+    while (a < in.live && in.index[a] < source) a++;
+    const DepthPlane d{in.data + a * in.stride, weights.data + channel * weights.row, c.bias[channel], out.scale[j],
+                       bounds, out.residual[j], out.plane[j]};
+    if (a < in.live && in.index[a] == source)
+      plane(c.act, channel, d, top, bottom);
+    else
+      bias_plane(c.act, channel, d, (long)top * w.out_width, (bottom - top) * w.out_width);
+  }
 }
 
 template <int N, int K, int S>
-static void depth_planes(const Conv& c, const Map& in, const Outputs& out, Share share) {
-  const Window& w = c.window;
-  const Across<N, K, S> across(w);
-  const bool by_rows = share.size > 1 && w.out_height >= 4 * share.size;
-  const int from = by_rows ? 0 : share.from(out.count), to = by_rows ? out.count : share.to(out.count);
-  const int top = by_rows ? share.from(w.out_height) : 0, bottom = by_rows ? share.to(w.out_height) : w.out_height;
-  const Weights& weights = c.of(Algorithm::direct);
-  const int each = c.out_channels / c.groups;
-  for (int j = from, a = 0; j < to; j++) {
-    const int channel = out.channel[j];
-    while (a < in.live && in.index[a] < channel / each) a++;
-    const bool live = a < in.live && in.index[a] == channel / each;
-    const DepthPlane d{in.data + a * in.stride, weights.data + channel * weights.row, c.bias[channel], out.scale[j],
-                       bounds_of(c.act), out.residual[j], out.plane[j]};
-    if (!live) {
-      bias_plane(c.act, channel, d, (long)top * w.out_width, (bottom - top) * w.out_width);
-      continue;
-    }
-    int y = depth_bands<N, K, S, 4>(w, across, c.act, channel, d, top, bottom);
-    y = depth_bands<N, K, S, 2>(w, across, c.act, channel, d, y, bottom);
-    depth_bands<N, K, S, 1>(w, across, c.act, channel, d, y, bottom);
-  }
+static void depth_lanes(const Conv& c, const Map& in, const Outputs& out, Share share, bool by_rows) {
+  if (!by_rows && BlockPlane<N, K, S>::fits(c.window))
+    return depth_planes<BlockPlane<N, K, S>>(c, in, out, share, by_rows);
+  depth_planes<AnyPlane<N, K, S>>(c, in, out, share, by_rows);
 }
 
 // Half a vector is enough where it leaves fewer lanes empty.
 template <int K, int S>
 static void depth_width(const Conv& c, const Map& in, const Outputs& out, Share share) {
-  if constexpr (L == 16) {
-    const int width = c.window.out_width;
-    if ((width + 7) / 8 % 2 == 1) return depth_planes<8, K, S>(c, in, out, share);
+  const Window& w = c.window;
+  const bool by_rows = share.size > 1 && w.out_height >= 4 * share.size;
+  if constexpr (L == 16 && kRows == 7) {
+    using Seven = SmallPlane<8, K, S, 7>;
+    using Fourteen = SmallPlane<16, K, S, 14>;
+    if (!by_rows && Seven::fits(w)) return depth_planes<Seven>(c, in, out, share, by_rows);
+    if (!by_rows && Fourteen::fits(w)) return depth_planes<Fourteen>(c, in, out, share, by_rows);
   }
-  depth_planes<L, K, S>(c, in, out, share);
+  if constexpr (L == 16)
+    if ((w.out_width + 7) / 8 % 2 == 1) return depth_lanes<8, K, S>(c, in, out, share, by_rows);
+  depth_lanes<L, K, S>(c, in, out, share, by_rows);
 }
 
 static void depthwise(const Conv& c, const Map& in, const Outputs& out, Share share) {

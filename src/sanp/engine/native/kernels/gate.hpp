@@ -5,47 +5,83 @@
 
 namespace SANP_NAMESPACE {
 
-constexpr int kRowsAhead = 8;  // rows are prefetched so far ahead: the lists of live channels skip some
+constexpr int kRowsTogether = 4;  // rows of weights that are added at a time
+constexpr int kFetched = 64;      // vectors of each of them that are fetched ahead: memory is some hundred cycles away
 
-// V vectors of to[i] = start[i] + sum over a of rows[index[a]][i] * by[a]. Rows are `count` long.
+// V vectors of to[i] = start[i] + sum over a of rows[index[a]][i] * by[a], in registers. Rows are `count` long.
 template <int V>
-static inline void add_columns(const float* start, const float* rows, const int* index, const float* by, int many,
-                               float* to, long count) {
-  vf even[V], odd[V];
+static void add_short_rows(const float* start, const float* rows, const int* index, const float* by, int many,
+                           float* to, long count) {
+  constexpr int C = V <= 2 ? 4 : 2;  // sums of each vector: an addition waits for the one before it
+  vf sum[C][V]{};
 #pragma GCC unroll 8
-  for (int v = 0; v < V; v++) even[v] = load(start + v * L), odd[v] = vf{};
+  for (int v = 0; v < V; v++) sum[0][v] = load(start + v * L);
   int a = 0;
-  for (; a + 2 <= many; a += 2) {
-    const float *first = rows + index[a] * count, *second = rows + index[a + 1] * count;
-    if (V > 1 && a + kRowsAhead + 1 < many)
+  for (; a + C <= many; a += C)
+#pragma GCC unroll 4
+    for (int c = 0; c < C; c++) {
+      const float* row = rows + index[a + c] * count;
 #pragma GCC unroll 8
-      for (int v = 0; v < V; v++) {
-        __builtin_prefetch(rows + index[a + kRowsAhead] * count + v * L);
-        __builtin_prefetch(rows + index[a + kRowsAhead + 1] * count + v * L);
-      }
-#pragma GCC unroll 8
-    for (int v = 0; v < V; v++) {
-      even[v] += load(first + v * L) * by[a];
-      odd[v] += load(second + v * L) * by[a + 1];
+      for (int v = 0; v < V; v++) sum[c][v] += load(row + v * L) * by[a + c];
     }
+  for (; a < many; a++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) sum[0][v] += load(rows + index[a] * count + v * L) * by[a];
+#pragma GCC unroll 8
+  for (int v = 0; v < V; v++) {
+#pragma GCC unroll 4
+    for (int c = 1; c < C; c++) sum[0][v] += sum[c][v];
+    store(to + v * L, sum[0][v]);
   }
-  if (a < many)
-#pragma GCC unroll 8
-    for (int v = 0; v < V; v++) even[v] += load(rows + index[a] * count + v * L) * by[a];
-#pragma GCC unroll 8
-  for (int v = 0; v < V; v++) store(to + v * L, even[v] + odd[v]);
 }
 
-// All of to[0] to to[count - 1]. Rows are followed by room for a vector. Eight cache lines of a row are read together:
-// with fewer, the processor does not see the order in which it is read.
+// The same for rows of any number of vectors: each row is read from its first to its last number, as memory likes it,
+// and the sums are in the first-level cache. Meanwhile the next rows are fetched.
+static void add_long_rows(const float* start, const float* rows, const int* index, const float* by, int many, float* to,
+                          long count, int vectors) {
+  constexpr int R = kRowsTogether;
+  const int ahead = R * at_least(1, kFetched / vectors);
+  for (int v = 0; v < vectors; v++) store(to + v * L, load(start + v * L));
+  for (int a = 0; a < many; a += R) {
+    const float *row[R], *next[R];
+    float factor[R];
+    const int here = at_most(R, many - a);
+    for (int r = 0; r < here; r++) {
+      row[r] = rows + index[a + r] * count;
+      factor[r] = by[a + r];
+      next[r] = rows + index[at_most(a + ahead + r, many - 1)] * count;
+    }
+    if (here == R)
+      for (int v = 0; v < vectors; v++) {
+        vf sum = load(to + v * L);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; r++) {
+          __builtin_prefetch(next[r] + v * L);
+          sum += load(row[r] + v * L) * factor[r];
+        }
+        store(to + v * L, sum);
+      }
+    else
+      for (int r = 0; r < here; r++)
+        for (int v = 0; v < vectors; v++) store(to + v * L, load(to + v * L) + load(row[r] + v * L) * factor[r]);
+  }
+}
+
+// All of to[0] to to[count - 1]. Rows are followed by room for a vector.
 static void add_rows(const float* start, const float* rows, const int* index, const float* by, int many, float* to,
                      int count, Share share) {
-  constexpr int wide = SANP_REGISTERS >= 32 ? 8 : 4;
-  const int vectors = (count + L - 1) / L, last = share.to(vectors);
-  int v = share.from(vectors);
-  for (; v + wide <= last; v += wide)
-    add_columns<wide>(start + v * L, rows + v * L, index, by, many, to + v * L, count);
-  for (; v < last; v++) add_columns<1>(start + v * L, rows + v * L, index, by, many, to + v * L, count);
+  const int vectors = (count + L - 1) / L, v = share.from(vectors), here = share.to(vectors) - v;
+  start += v * L, rows += v * L, to += v * L;
+  switch (here) {
+    case 0: return;
+    case 1: return add_short_rows<1>(start, rows, index, by, many, to, count);
+    case 2: return add_short_rows<2>(start, rows, index, by, many, to, count);
+    case 3: return add_short_rows<3>(start, rows, index, by, many, to, count);
+    case 4: return add_short_rows<4>(start, rows, index, by, many, to, count);
+    case 5: return add_short_rows<5>(start, rows, index, by, many, to, count);
+    case 6: return add_short_rows<6>(start, rows, index, by, many, to, count);
+    default: return add_long_rows(start, rows, index, by, many, to, count, here);
+  }
 }
 
 static int largest(const float* v, int count) {

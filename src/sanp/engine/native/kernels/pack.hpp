@@ -1,5 +1,7 @@
 // Vectors of N lanes, for kernels that choose N by the width of a map: loads and stores of some of the lanes.
 #pragma once
+#include <type_traits>
+
 #include "vec.hpp"
 
 namespace SANP_NAMESPACE {
@@ -34,6 +36,11 @@ struct Pack {
   typedef typename Floats<N>::type type;
   typedef typename Floats<N>::unaligned unaligned;
   static constexpr unsigned all = (1u << N) - 1;
+#if defined(__AVX512VL__)
+  typedef std::conditional_t<N == 16, __mmask16, __mmask8> mask_type;
+#else
+  typedef unsigned mask_type;
+#endif
 
   static inline type splat(float x) { return x - type{}; }
 

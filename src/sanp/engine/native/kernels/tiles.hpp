@@ -48,12 +48,19 @@ static Window tile_window(const Window& w) {
 // Tiles in whole vectors.
 static inline int padded(int tiles) { return (tiles + L - 1) / L * L; }
 
-// How many rows of tiles are transformed together. `share` threads share the rows.
+// Whether half of so many rows of tiles are fewer vectors.
+static inline bool halves(const Window& t, int rows) {
+  return padded((rows + 1) / 2 * t.out_width) < padded(rows * t.out_width);
+}
+
+// How many rows of tiles are transformed together. `share` threads share the rows. A band is cut until its frequencies
+// stay in the second-level cache, but never to less than a vector: lanes would be empty.
 template <class Q>
 static int tile_band(const Window& t, int channels, int share) {
   int rows = (t.out_height + share - 1) / share;
   channels = at_least(channels, kMostChannels);  // the sums need memory too
-  while (rows > 1 && (long)Q::N * Q::N * channels * padded(rows * t.out_width) > 2 * kBandFloats) rows = (rows + 1) / 2;
+  const auto floats = [&] { return (long)Q::N * Q::N * channels * padded(rows * t.out_width); };
+  while (halves(t, rows) && floats() > 2 * kBandFloats) rows = (rows + 1) / 2;
   if (rows == t.out_height) return rows;
   int whole = 1;
   while (whole * t.out_width % L != 0) whole *= 2;

@@ -80,6 +80,11 @@ static void prepare_band(const Window& t, const Map& in, const TileBand& band, f
   }
 }
 
+// The weights of the next frequency are fetched where there are so many that they come from memory, and few vectors of
+// tiles: then all rows of a block reach a new cache line at the same time, and wait for it.
+constexpr int kFewestVectors = 2;
+constexpr long kManyWeights = 1L << 19;  // floats
+
 // Computes the sums of T output channels from the j-th on, [channel][sum][tile].
 template <class Q>
 static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const TileBand& band, const float* spectrum,
@@ -88,11 +93,13 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
   const Weights& weights = c.of(Q::algorithm);
   const int vectors = band.tiles / L;
   const float* weight[kMostChannels];
+  const float* next[kMostRows];
   float* target[kMostChannels];
   for (int i = 0; i < T; i++) {
     weight[i] = weights.data + out.channel[j + i] * weights.row;
     target[i] = sums + (long)i * plan.count * band.tiles;
   }
+  const bool fetches = vectors <= kFewestVectors && Q::stride == 1 && (long)out.count * weights.row >= kManyWeights;
   long tap[4];
   Block b{};
   b.in_stride = band.tiles;
@@ -107,11 +114,19 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
     for (int k = 0; k < plan.taps[s]; k++) tap[k] = (taken[k] - taken[0]) * band.frequency;
     b.taps = plan.taps[s];
     b.weight_offset = plan.before[s] * c.step;
+    if (fetches) {
+      const bool last = s + 1 == plan.count;
+      for (int i = 0; i < kMostRows; i++) {
+        const int which = at_most(last ? j + T + i : j + at_most(i, T - 1), out.count - 1);
+        next[i] = weights.data + out.channel[which] * weights.row + (last ? 0 : plan.before[s + 1] * c.step);
+      }
+    }
     const auto& table = kBlocks.taps(b.taps);
     claim.part(s, plan.count);
     for (int v = 0; v < vectors; v += per_block) {
       b.in = spectrum + taken[0] * band.frequency + v * L;
       b.out_offset = s * band.tiles + v * L;
+      b.next = fetches && v + per_block >= vectors ? next : nullptr;
       table[at_most(per_block, vectors - v)][T](b);
     }
   }
@@ -178,7 +193,8 @@ static long winograd_scratch(const Conv& c) {
   long most = 0;  // over all numbers of rows, for fewer live channels allow more rows at a time
   for (int rows = 1; rows <= t.out_height; rows++) {
     const long tiles = padded(rows * t.out_width);
-    long channels = rows == 1 ? c.in_channels : at_most(c.in_channels, 2 * kBandFloats / (Q::N * Q::N * tiles));
+    long channels = c.in_channels;
+    if (halves(t, rows)) channels = at_most(c.in_channels, 2 * kBandFloats / (Q::N * Q::N * tiles));
     const long need = tile_scratch<Q>(t, at_least(channels, 1), rows).total();
     if (need > most) most = need;
   }
