@@ -145,9 +145,10 @@ def test_a_choice_that_was_not_sure_is_measured_again_until_it_is(
     assert (timing.best, timing.noise, timing.rounds) == (ALGORITHMS.index("direct"), 0.0, 6)
 
 
-def test_a_choice_is_sure_on_a_quiet_machine_or_where_the_next_is_farther_off_than_the_noise() -> None:
+def test_a_choice_is_sure_on_a_quiet_machine_or_where_the_next_is_twice_as_far_off_as_the_noise() -> None:
     assert Timing({0: 1.0, 1: 1.01}, 0.02, 2).is_sure  # they are alike, and that is known
-    assert Timing({0: 1.0, 1: 1.5}, 0.3, 2).is_sure
+    assert Timing({0: 1.0, 1: 1.7}, 0.3, 2).is_sure
+    assert not Timing({0: 1.0, 1: 1.5}, 0.3, 2).is_sure
     assert not Timing({0: 1.0, 1: 1.2}, 0.3, 2).is_sure
     assert Timing({0: 1.0, 1: 1.2}, 0.3, 24).is_settled
 
