@@ -43,14 +43,15 @@ DENSE = "m_cifarnet-cifar10"
 OWN = "dense, fp32: sanp"
 REFERENCE = "dense, fp32: OpenVINO"
 INT8 = "dense, int8: OpenVINO"
+OWN_INT8 = "dense, int8: sanp"
 PRUNED, PRUNED_INT8 = "pruned, fp32", "pruned, int8"
 CALIBRATION = 512
 """training images that ranges are found from, by OpenVINO from the first 64 of them"""
 SERIES = {
     "dense, fp32": (GREY, "circle", "bottom center"),
     "dense, int8": (ORANGE, "diamond", "bottom center"),
-    PRUNED: (BLUE, "square", "top center"),
-    PRUNED_INT8: (GREEN, "star", "bottom center"),
+    PRUNED: (BLUE, "square", "top right"),
+    PRUNED_INT8: (GREEN, "star", "top center"),
 }
 """by the start of a contender's name: colour, mark, and where its name stands"""
 
@@ -68,7 +69,7 @@ def contenders(x: Tensor, calibration: Tensor) -> dict[str, Answer]:
         REFERENCE: runtimes["OpenVINO"],
         INT8: runtimes["OpenVINO int8"],
         OWN: _engine(dense, x),
-        "dense, int8: sanp": _engine(dense, x, calibration),
+        OWN_INT8: _engine(dense, x, calibration),
         **{f"{PRUNED}: {label}": _engine(sanp.pretrained(name), x) for name, label in pruned_names().items()},
         **{
             f"{PRUNED_INT8}: {label}": _engine(sanp.pretrained(name), x, calibration)
@@ -193,11 +194,13 @@ def figure(lines: Iterable[Mapping[str, Any]]) -> Any:
     drawn = go.Figure()
     for what, (ms, error) in found.items():
         colour, symbol, beside = next(mark for series, mark in SERIES.items() if what.startswith(series))
+        if what == OWN_INT8:  # the other one stands in the same place
+            symbol, beside = "diamond-open", "top center"
         precision, runtime = what.split(": ", 1)
         label = f"<b>{precision}</b><br>{runtime}<br>{ms:.2f} ms"
         drawn.add_scatter(
             x=[ms], y=[100 * error], mode="markers+text", text=[label], showlegend=False, cliponaxis=False,
-            marker={"color": colour, "symbol": symbol, "size": 16, "line": {"color": "white", "width": 1}},
+            marker={"color": colour, "symbol": symbol, "size": 16, "line": {"color": colour if what == OWN_INT8 else "white", "width": 1}},
             textposition=beside, textfont={"color": LIGHT[0], "size": 13},
         )  # fmt: skip
     axis = {"gridcolor": LIGHT[1], "zeroline": False, "ticks": "outside", "tickcolor": LIGHT[1]}
