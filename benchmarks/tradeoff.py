@@ -194,13 +194,14 @@ def figure(lines: Iterable[Mapping[str, Any]]) -> Any:
     drawn = go.Figure()
     for what, (ms, error) in found.items():
         colour, symbol, beside = next(mark for series, mark in SERIES.items() if what.startswith(series))
+        edge = "white"
         if what == OWN_INT8:  # the other one stands in the same place
-            symbol, beside = "diamond-open", "top center"
+            symbol, beside, edge = "diamond-open", "top center", colour
         precision, runtime = what.split(": ", 1)
         label = f"<b>{precision}</b><br>{runtime}<br>{ms:.2f} ms"
         drawn.add_scatter(
             x=[ms], y=[100 * error], mode="markers+text", text=[label], showlegend=False, cliponaxis=False,
-            marker={"color": colour, "symbol": symbol, "size": 16, "line": {"color": colour if what == OWN_INT8 else "white", "width": 1}},
+            marker={"color": colour, "symbol": symbol, "size": 16, "line": {"color": edge, "width": 1}},
             textposition=beside, textfont={"color": LIGHT[0], "size": 13},
         )  # fmt: skip
     axis = {"gridcolor": LIGHT[1], "zeroline": False, "ticks": "outside", "tickcolor": LIGHT[1]}
