@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sanp.core.batch_checks import bad_batch_explained
 from sanp.core.bisection import nearest_tried
@@ -18,6 +18,7 @@ from sanp.core.checks import check_kind, check_many
 from sanp.core.errors import SanpError
 from sanp.core.later import later
 from sanp.core.modules import call_with, evaluating, placed_for, tensors_in
+from sanp.gating.accounting import Accounted
 from sanp.gating.compiled_search import calibrate_compiled
 from sanp.gating.dial import Dial, measured_dial, set_level
 from sanp.gating.level_search import FAR, levels_between, tried_levels
@@ -49,15 +50,16 @@ def _inputs_of(batch: Any, inputs: int) -> Any:
 
 
 @torch.no_grad()
-def kept_on(network: "GatedNetwork", batches: list[Any]) -> float:
-    """The share of the dense FLOPs that is computed for these batches, as a mean over their samples."""
+def kept_on(network: nn.Module, batches: list[Any]) -> float:
+    """The share of the dense FLOPs that a network with gates computes for these batches, as a mean over the samples."""
+    assert isinstance(network, Accounted)
     total, count = 0.0, 0
     for x in batches:
         with record(network) as gates:
             call_with(network, x)
         flops = network.cost.per_sample(decisions_of(gates))
         total, count = total + float(flops.sum()), count + len(flops)
-    return total / count / network.dense_flops
+    return total / count / network.cost.dense_flops
 
 
 def kept_evaluating(network: "GatedNetwork", batches: list[Any]) -> float:

@@ -22,9 +22,10 @@ from sanp.core.checks import check_fields
 from sanp.core.errors import SanpError
 from sanp.core.modules import evaluating
 from sanp.gating.accounting import mean_kept
+from sanp.gating.thresholds import kept_on
 from sanp.methods.parts.pixel_gate import PixelGatedNetwork, gateable
 from sanp.methods.parts.retrain import check_reach, epochs_in_parts, kept_of
-from sanp.spm.recording import decisions_of, record
+from sanp.spm.recording import decisions_of
 from sanp.tracing.topology import module_path
 from sanp.training.config import FitConfig
 from sanp.training.controller import BudgetController, IntegralController
@@ -169,12 +170,7 @@ def calibrate_target(network: PixelGatedNetwork, task: Task, kept: float) -> Non
 
     def kept_at(target: float) -> float:
         network.set_target(target)
-        total = 0.0
-        for x in batches:
-            with record(network) as gates:
-                network(x)
-            total += float(network.cost.per_sample(decisions_of(gates)).sum())
-        return total / sum(map(len, batches)) / network.cost.dense_flops
+        return kept_on(network, batches)
 
     with evaluating(network), format.autocast():
         kept_at(find_level(kept_at, kept, OPEN, CLOSED, steps=14))
