@@ -14,6 +14,7 @@ def test_threads_get_right_answers_while_budgets_are_turned() -> None:
     assert load.wrong == []
     assert load.calls >= 4
     assert load.range_turns >= 1
+    assert [served.fast.plan.native for served in load.served] == [True, True, False, True]  # one calls torch meanwhile
 
 
 def test_a_wrong_answer_ends_the_load() -> None:

@@ -54,6 +54,23 @@ def test_dense_flops_that_no_network_has_are_refused(finished: Path, value: obje
         table.cells(table.read_rows([finished]))
 
 
+@pytest.mark.parametrize("confusion", [[[]], [[1, 2, 3]], [[-1] * 4] * 4], ids=range(3))
+def test_answers_that_no_evaluation_counts_are_refused(finished: Path, confusion: list[list[int]]) -> None:
+    found = json.loads((finished / "report.json").read_text())
+    (finished / "report.json").write_text(json.dumps({**found, "confusion": confusion}))
+    with pytest.raises(sanp.SanpError, match="confusion is not square, or counts fewer than no images"):
+        read_runs([finished])
+
+
+@pytest.mark.parametrize("name", ["channels", "never", "sometimes", "always"])
+def test_a_layer_whose_channels_do_not_add_up_is_refused(finished: Path, name: str) -> None:
+    found = json.loads((finished / "report.json").read_text())
+    found["layers"][0][name] += 10**9
+    (finished / "report.json").write_text(json.dumps(found))
+    with pytest.raises(sanp.SanpError, match="more or fewer channels than are never, sometimes and always pruned"):
+        read_runs([finished])
+
+
 def test_a_report_of_ten_thousand_layers_is_refused_at_once(finished: Path) -> None:
     found = json.loads((finished / "report.json").read_text())
     found["layers"] = [{**found["layers"][0], "name": str(number)} for number in range(10_000)]

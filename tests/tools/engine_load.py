@@ -33,15 +33,15 @@ BUDGETS = ("75%", "40%", "60%", "50%", "70%", "55%")
 
 
 class PartlyTorch(nn.Module):
-    """Two convolutions with a group norm between them, which runs in torch."""
+    """Two convolutions with running sums between them, which run in torch."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm, self.second = nn.Conv2d(3, 16, 3), nn.GroupNorm(4, 16), nn.Conv2d(16, 16, 3)
+        self.first, self.second = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         """Features."""
-        y: Tensor = self.second(self.norm(self.first(x)).relu())
+        y: Tensor = self.second(self.first(x).cumsum(3).relu())
         return y
 
 

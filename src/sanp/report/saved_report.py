@@ -30,8 +30,12 @@ def parse_report(found: Mapping[str, Any]) -> Report:
     per_sample = np.asarray(found["per_sample"], dtype=np.float64)
     if not all(layer.channels > 0 and layer.dense_flops > 0 for layer in layers):
         raise ValueError("a layer has no channels or no FLOPs")
+    if any(layer.never + layer.sometimes + layer.always != layer.channels for layer in layers):
+        raise ValueError("a layer has more or fewer channels than are never, sometimes and always pruned")
     if not layers or confusion.ndim != 2 or per_sample.ndim != 1 or not len(per_sample):
         raise ValueError("layers, confusion or per_sample is empty or of the wrong shape")
+    if confusion.shape[0] != confusion.shape[1] or (confusion < 0).any():
+        raise ValueError("confusion is not square, or counts fewer than no images")
     if not are_counts(per_sample):
         raise ValueError("per_sample holds what is not a count")
     return Report(
