@@ -20,6 +20,12 @@ namespace {
 
 constexpr size_t kLargePage = size_t{2} << 20;
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kMaps = false;  // the address sanitizer watches the edges of allocated memory, not those of mapped pages
+#else
+constexpr bool kMaps = true;
+#endif
+
 // Whole large pages from the system, which are zero already: to fill them with zeros would take as long again.
 void* map_pages(size_t bytes) {
   char* found = static_cast<char*>(
@@ -38,7 +44,7 @@ void* map_pages(size_t bytes) {
 
 Floats::Floats(long count) : size_(count) {
   const size_t bytes = (size_t)count * sizeof(float);
-  const bool maps = bytes >= kLargePage / 2;
+  const bool maps = kMaps && bytes >= kLargePage / 2;
   const size_t alignment = maps ? kLargePage : 64;
   const size_t rounded = std::max((bytes + alignment - 1) / alignment * alignment, alignment);
   void* p = maps ? map_pages(rounded) : std::aligned_alloc(alignment, rounded);
