@@ -201,3 +201,9 @@ def test_the_documents_tables_are_what_the_results_say(document: str) -> None:
     if document == "docs/engine.md":
         assert filled(text, "zoo", zoo_table(lines)) == text
         assert filled(text, "threads", threads_table(read_results(ROOT / "results" / "threads.jsonl"))) == text
+
+
+@pytest.mark.parametrize("given", [{"threads": 10**9}, {"threads": 2**62}, {"pruned": (0.5,) * 3000}])
+def test_more_threads_or_costs_than_can_be_measured_are_refused_at_once(given: dict[str, object]) -> None:
+    with pytest.raises(SanpError, match="give at most"):
+        BenchConfig(**given)  # type: ignore[arg-type]

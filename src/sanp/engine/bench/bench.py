@@ -31,6 +31,8 @@ from sanp.spm.recording import decisions_of, record
 
 OWN = "engine, dense"
 GATES_OPEN = "engine, gates open"
+MOST_THREADS, MOST_SHARES = 1024, 100
+"""threads of a runtime, which takes memory for each before it starts any, and costs that are measured"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +63,12 @@ class BenchConfig:
                 f"batch {self.batch}, threads {self.threads} and seconds {self.seconds} must be positive: give at "
                 "least one image and one thread"
             )
+        if self.threads > MOST_THREADS:
+            raise SanpError(f"threads {self.threads}: give at most {MOST_THREADS}")
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
+        if len(self.pruned) > MOST_SHARES:
+            raise SanpError(f"pruned has {len(self.pruned)} shares: give at most {MOST_SHARES}, each is measured")
         if not all(0 <= share < 1 for share in self.pruned):
             raise SanpError(f"pruned {self.pruned} are shares of the FLOPs: give numbers from 0 to below 1, as 0.67")
 
