@@ -69,8 +69,8 @@ def check_engine(family: str, before: dict[str, Any]) -> dict[str, Any]:
     """A family's line with what the engine does with it now."""
     make, example = transformers_network(family) if family in TRANSFORMERS else _image(*maker(family))
     start, line = time.perf_counter(), {**before, "engine_commit": commit()}
-    if "check_compiled" in line.get("failure", ""):
-        del line["failure"]  # that it differed before
+    if any(said in line.get("failure", "") for said in ("check_compiled", "took over", "ended without")):
+        del line["failure"]  # of the engine, when it was tried before
     case = Case(make, example)
     try:
         check_compiled(case)
@@ -90,12 +90,14 @@ def in_a_process(family: str, before: dict[str, Any]) -> dict[str, Any]:
     process.start()
     here.close()
     try:
-        line: dict[str, Any] = there.recv() if there.poll(TIME_LIMIT) else {"failure": f"took over {TIME_LIMIT} s"}
+        found: dict[str, Any] | str = there.recv() if there.poll(TIME_LIMIT) else f"took over {TIME_LIMIT} s"
     except EOFError:
-        line = {"failure": "its process ended without a result"}
+        found = "its process ended without a result"
     process.kill()
     process.join()
-    return {**before, "engine_commit": commit(), "difference": None, "seconds": TIME_LIMIT, **line}
+    if not isinstance(found, str):
+        return found
+    return {**before, "engine_commit": commit(), "difference": None, "seconds": TIME_LIMIT, "failure": found}
 
 
 def main(wanted: list[str], *, only_engine: bool = False) -> None:
