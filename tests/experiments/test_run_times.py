@@ -87,6 +87,23 @@ def test_a_slower_network_gets_less_and_a_faster_one_no_more(clock: Clock, tmp_p
     assert gated.layers["features.0"].spm.level == level
 
 
+def test_a_time_that_training_puts_out_of_reach_is_told_and_nothing_is_lost(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trained network takes 30 ms in place of 2, and a tenth of its FLOPs 3 ms."""
+    tiny_run.install(monkeypatch)
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        clock.dense = 30.0 if clock.measured else 2.0
+
+    finished = train(tiny_run.recipe(budget="1ms"), tmp_path / "run", tell=tell)
+    assert finished.pruned.kept == pytest.approx(0.5, abs=0.05)
+    assert "1ms is missed: after training, 10.0% of the FLOPs take 3 ms" in told
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
 def test_an_interrupted_run_goes_on_with_its_table(clock: Clock, tmp_path: Path) -> None:
     gated = sanp.gate(SmallNet(), IMAGES[:1])
     first = RunTimes(tmp_path, "1ms", lambda: IMAGES, lambda line: None)(gated)

@@ -21,7 +21,7 @@ class TeacherWarning(UserWarning):
 
 
 class ForgottenWarning(UserWarning):
-    """Training took most of what a network knew; the message says how much, and what to do."""
+    """Training took what a network knew; the message says how much, and what to do."""
 
 
 class LossWarning(UserWarning):

@@ -55,16 +55,18 @@ class RunTimes:
     def settle(self, gated: GatedNetwork) -> None:
         """Measures a trained network; if it takes longer than its budget, it is set to fewer FLOPs.
 
-        It is never set to more: channels that training closed would open.
+        It is never set to more: channels that training closed would open. One that cannot be that fast stays as it
+        is, and the user is told.
         """
-        if parse_range(self._budget) is not None:
-            gated.latency = self(gated, again=True)
+        before, table = gated.trained, self(gated, again=True)
+        gated.latency = table
+        if parse_range(self._budget) is not None or before is None:
             return
-        before = gated.trained
-        gated.latency = self(gated, again=True)
-        kept, wanted = gated.kept_for(self._budget), parse_budget(self._budget)
-        if before is not None and gated.latency.milliseconds(before.low) > SLOWER * wanted.value:
-            gated.set_budget(kept, self._images(), force=True)
+        wanted, (share, fastest) = parse_budget(self._budget), table.points[0]
+        if wanted.value < fastest:
+            self._tell(f"{self._budget} is missed: after training, {share:.1%} of the FLOPs take {fastest:.3g} ms")
+        elif table.milliseconds(before.low) > SLOWER * wanted.value:
+            gated.set_budget(gated.kept_for(self._budget), self._images(), force=True)
             gated.budget = wanted
 
     def _write(self) -> None:
@@ -94,8 +96,8 @@ def said_of_table(table: LatencyTable, budget: str) -> str:
     (least, fastest), (_, dense) = table.points[0], table.points[-1]
     wanted = parse_range(budget)
     ends = (parse_budget(budget),) if wanted is None else (wanted.low, wanted.high)
+    takes = f"an image takes {dense:.3g} ms dense and {fastest:.3g} ms at {least:.0%} of the FLOPs on this machine"
+    if ends[0].value < fastest:
+        return f"{takes}: {budget} is out of reach"
     shares = " to ".join(f"{each.kept_of(1.0, table):.1%}" for each in ends)
-    return (
-        f"an image takes {dense:.3g} ms dense and {fastest:.3g} ms at {least:.0%} of the FLOPs on this machine: "
-        f"{budget} is {shares} of the FLOPs"
-    )
+    return f"{takes}: {budget} is {shares} of the FLOPs"

@@ -150,14 +150,14 @@ def with_checked_teacher(task: Task, what: str = "the given teacher") -> Task:
 
 
 def warn_if_forgotten(network: nn.Module, task: Task) -> None:
-    """A warning if a trained network knows less than half of what its teacher does; without a teacher, nothing."""
+    """A warning if a network with a teacher, which knew something, knows next to nothing after training."""
     if task.teacher is None:
         return
     before, after = (knowledge(each, task.loader, task.task_loss) for each in (task.teacher, network))
-    if before is None or after is None or after >= before / 2 or distributed.rank() != 0:
+    if before is None or after is None or after >= min(LEAST, before / 2) or distributed.rank() != 0:
         return
     warnings.warn(
-        f"training took most of what the network knew: its loss is {max(0.0, after):.0%} lower for the right images "
+        f"training took what the network knew: its loss is {max(0.0, after):.0%} lower for the right images "
         f"than with its answers given to other images, and was {before:.0%} lower before. Lower the learning rate "
         f"(lr={task.config.lr:g} now), train for more epochs, or give a larger budget",
         ForgottenWarning,

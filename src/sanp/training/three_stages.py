@@ -149,8 +149,9 @@ def joint_stage(gated: GatedNetwork, task: Task, budget: Budget) -> Stage:
 
 def aim_again(gated: GatedNetwork, timer: Timer, given: object, budget: Budget) -> None:
     """Measures what the budget ``given``, a time, is of the FLOPs of the network as training has made it so far."""
-    gated.latency = timer(gated, again=True)
-    if gated.latency.points[0][1] <= parse_budget(given).value:  # else what was measured first stays
+    table = timer(gated, again=True)
+    if table.points[0][1] <= parse_budget(given).value:  # else what was measured first stays
+        gated.latency = table
         budget.aim(gated, gated.kept_for(given))
 
 

@@ -50,3 +50,10 @@ def test_the_dense_point_of_a_trained_network_has_all_gates_open(monkeypatch: py
     with torch.no_grad(), sanp.record(compiled[-1]) as gates:
         compiled[-1](images)
     assert all(bool(made.decision.all()) for made in gates.values())
+
+
+def test_a_table_measured_in_a_step_of_bf16_is_of_the_native_engine() -> None:
+    gated, images = sanp.gate(SmallNet(), torch.zeros(1, 3, 16, 16)), torch.randn(2, 3, 16, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # a warning, that all of it runs in torch, would be an error
+        table = latency_table(gated, images, shares=(1.0,), repeats=1)
+    assert table.points[0][0] == 1.0

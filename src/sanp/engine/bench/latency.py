@@ -41,6 +41,17 @@ def latency_table(
     """
     check_kind("network", network, GatedNetwork, "what sanp.gate returned")
     check_kind("images", images, Tensor, "a tensor of images")
+    with torch.autocast("cpu", enabled=False), torch.no_grad():  # training measures in the middle of a step, in bf16
+        engines = _engines(network, images, shares, threads)
+        taken = _times([engine for _, engine in engines], images[:MOST_TIMED], repeats)
+    measured = [(share, statistics.mean(times)) for (share, _), times in zip(engines, taken, strict=True)]
+    return LatencyTable(tuple(_rising(measured)))
+
+
+def _engines(
+    network: GatedNetwork, images: Tensor, shares: Sequence[float], threads: int
+) -> list[tuple[float, Engine]]:
+    """Compiled copies of the network, each with the share of the dense FLOPs that it reaches on these images."""
     least = network.cost.floor_flops / network.dense_flops
     engines: list[tuple[float, Engine]] = []
     for share in sorted(share for share in shares if share >= least):
@@ -49,17 +60,20 @@ def latency_table(
         reached = _set_share(cheaper, share, images)
         if all(abs(reached - other) > NEAREST for other, _ in engines):
             engines.append((reached, compile(cheaper, images[:1], threads=threads)))
-    timed = [image[None].contiguous() for image in images[:MOST_TIMED]]
+    return engines
+
+
+def _times(engines: list[Engine], images: Tensor, repeats: int) -> list[list[float]]:
+    """The shortest time of each image in each engine, in milliseconds."""
+    timed = [image[None].contiguous() for image in images]
     taken = [[math.inf] * len(timed) for _ in engines]
-    with torch.no_grad():
-        for _ in range(repeats + 1):  # an engine's calls follow one another, so that its weights stay in the cache
-            for times, (_, engine) in zip(taken, engines, strict=True):
-                for number, image in enumerate(timed):
-                    start = time.perf_counter()
-                    engine(image)
-                    times[number] = min(times[number], 1e3 * (time.perf_counter() - start))
-    measured = [(share, statistics.mean(times)) for (share, _), times in zip(engines, taken, strict=True)]
-    return LatencyTable(tuple(_rising(measured)))
+    for _ in range(repeats + 1):  # an engine's calls follow one another, so that its weights stay in the cache
+        for times, engine in zip(taken, engines, strict=True):
+            for number, image in enumerate(timed):
+                start = time.perf_counter()
+                engine(image)
+                times[number] = min(times[number], 1e3 * (time.perf_counter() - start))
+    return taken
 
 
 def _set_share(network: GatedNetwork, share: float, images: Tensor) -> float:
