@@ -26,7 +26,7 @@ def has_norms(network: nn.Module) -> bool:
 
 def suited_rates(config: FitConfig, network: nn.Module) -> FitConfig:
     """The settings with the learning rates that suit the network: times ``normless`` if it has no normalisation."""
-    if config.normless == 1 or has_norms(network):
+    if not isinstance(config, FitConfig) or config.normless == 1 or has_norms(network):  # what is none, Task refuses
         return config
     factor = config.normless
     return replace(config, lr=factor * config.lr, pretrain_lr=factor * config.pretrain_lr, normless=1.0)

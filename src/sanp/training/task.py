@@ -26,7 +26,7 @@ from sanp.training.config import FitConfig
 from sanp.training.controller import ControllerConfig
 from sanp.training.distillation import DistillLoss, default_distill_loss
 from sanp.training.stage import Loader
-from sanp.training.teacher import LEAST, knowledge
+from sanp.training.teacher import LEAST, MUCH, knowledge
 
 TaskLoss = Callable[[Any, Any], Tensor]
 """Computes a loss from the network's output and the target."""
@@ -150,11 +150,11 @@ def with_checked_teacher(task: Task, what: str = "the given teacher") -> Task:
 
 
 def warn_if_forgotten(network: nn.Module, task: Task) -> None:
-    """A warning if a network with a teacher, which knew something, knows next to nothing after training."""
+    """A warning if a network whose teacher knows much knows next to nothing after training."""
     if task.teacher is None:
         return
     before, after = (knowledge(each, task.loader, task.task_loss) for each in (task.teacher, network))
-    if before is None or after is None or after >= min(LEAST, before / 2) or distributed.rank() != 0:
+    if before is None or before < MUCH or after is None or after >= LEAST / 2 or distributed.rank() != 0:
         return
     warnings.warn(
         f"training took what the network knew: its loss is {max(0.0, after):.0%} lower for the right images "

@@ -18,6 +18,9 @@ LEAST = 0.1
 """share by which the loss must be lower for the right images; an untrained network has a few hundredths at most, one
 that classifies half of ten classes correctly has about a half"""
 
+MUCH = 0.3
+"""a network with this share knows what it would be a pity to lose"""
+
 
 class LossOf(Protocol):
     """Computes the task's loss from an output and a target."""
