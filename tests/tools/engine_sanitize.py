@@ -42,16 +42,22 @@ def build(folder: Path) -> Path:
     return library
 
 
+def library_of_compiler(name: str) -> str:
+    """Where the compiler has this library."""
+    found = subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    return found.stdout.strip()
+
+
 def main(count: str = "2000") -> None:
     """Runs the cases with each instruction set; a finding ends the process with its report."""
-    runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    preloaded = [library_of_compiler(name) for name in ("libasan.so", "libstdc++.so.6")]  # the second: torch throws
     with tempfile.TemporaryDirectory() as folder:
         library = build(Path(folder))
         for name in KERNELS:
             sys.stdout.write(f"{name}\n")
             sys.stdout.flush()
             options = {
-                "LD_PRELOAD": runtime.stdout.strip(),
+                "LD_PRELOAD": " ".join(preloaded),
                 "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter itself never frees all
                 "UBSAN_OPTIONS": "print_stacktrace=1",
                 "SANP_NATIVE": str(library),
