@@ -9,7 +9,6 @@ from dataclasses import replace
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from sanp.gating.network import GatedNetwork
 from sanp.training.config import FitConfig
 
 NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
@@ -18,8 +17,6 @@ NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 def has_norms(network: nn.Module) -> bool:
     """Whether anything in the network normalises features: a layer, or a batch norm that is a function."""
     if any(isinstance(module, NORMS) or "norm" in type(module).__name__.lower() for module in network.modules()):
-        return True
-    if isinstance(network, GatedNetwork) and any(layer.norm is not None for layer in network.layers.values()):
         return True
     return any(name.rpartition(".")[2] == "running_var" for name, _ in network.named_buffers())
 

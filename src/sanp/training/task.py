@@ -153,8 +153,11 @@ def warn_if_forgotten(network: nn.Module, task: Task) -> None:
     """A warning if a network whose teacher knows much knows next to nothing after training."""
     if task.teacher is None:
         return
-    before, after = (knowledge(each, task.loader, task.task_loss) for each in (task.teacher, network))
-    if before is None or before < MUCH or after is None or after >= LEAST / 2 or distributed.rank() != 0:
+    after = knowledge(network, task.loader, task.task_loss)
+    if after is None or after >= LEAST / 2:
+        return
+    before = knowledge(task.teacher, task.loader, task.task_loss)
+    if before is None or before < MUCH or distributed.rank() != 0:
         return
     warnings.warn(
         f"training took what the network knew: its loss is {max(0.0, after):.0%} lower for the right images "
