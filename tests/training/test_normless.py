@@ -45,6 +45,9 @@ class ChannelNorm2d(nn.Module):
         (nn.Sequential(nn.Conv2d(1, 4, 3), nn.InstanceNorm2d(4)), True),
         (nn.Sequential(nn.LayerNorm(4)), True),
         (nn.Sequential(ChannelNorm2d()), True),
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.LocalResponseNorm(2)), False),
+        (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 4, 3))), False),
+        (sanp.gate(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)), torch.zeros(1, 1, 8, 8)), False),
         (FunctionalNorm(), True),
     ],
 )

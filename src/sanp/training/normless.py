@@ -12,13 +12,19 @@ from torch.nn.modules.batchnorm import _NormBase
 from sanp.training.config import FitConfig
 
 NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+"""PyTorch's own; its LocalResponseNorm and norms of weights do not make features independent of the weights' size"""
 
 
 def has_norms(network: nn.Module) -> bool:
     """Whether anything in the network normalises features: a layer, or a batch norm that is a function."""
-    if any(isinstance(module, NORMS) or "norm" in type(module).__name__.lower() for module in network.modules()):
+    if any(isinstance(module, NORMS) or _is_named_norm(type(module)) for module in network.modules()):
         return True
     return any(name.rpartition(".")[2] == "running_var" for name, _ in network.named_buffers())
+
+
+def _is_named_norm(kind: type[nn.Module]) -> bool:
+    """Whether a class that is not PyTorch's calls itself a norm."""
+    return "norm" in kind.__name__.lower() and not kind.__module__.startswith("torch.")
 
 
 def suited_rates(config: FitConfig, network: nn.Module) -> FitConfig:
