@@ -12,9 +12,9 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("src/sanp/engine/native")
-TRAINING = Path("src/sanp/training/winograd/native/training.cpp")
+TRAINING = Path("src/sanp/training/winograd/native")
 SOURCES = sorted(source for source in NATIVE.rglob("*.cpp") if not source.stem.startswith("kernels_"))
-HEADERS = sorted(str(header) for folder in (NATIVE, TRAINING.parent) for header in folder.rglob("*.hpp"))
+HEADERS = sorted(str(header) for folder in (NATIVE, TRAINING) for header in folder.rglob("*.hpp"))
 FLAGS = [
     "-std=c++17",
     "-O3",
@@ -46,9 +46,10 @@ Unit = tuple[Path, list[str]]
 
 
 def units_of(ext: Extension) -> list[Unit]:
-    """What to compile: the engine's kernels once for each instruction set, the training kernels for AVX2 only."""
+    """What to compile: the engine's kernels once for each instruction set, each of training's for its own."""
     if ext.name.endswith("_training"):
-        return [(TRAINING, KERNELS["avx2"])]
+        bf16 = [*KERNELS["avx512"], "-mavx512bf16", "-Wno-ignored-attributes"]
+        return [(TRAINING / "fp32.cpp", KERNELS["avx2"]), (TRAINING / "bf16.cpp", bf16)]
     units = [(source, list[str]()) for source in SOURCES]
     units += [(NATIVE / f"kernels_{name}.cpp", flags) for name, flags in KERNELS.items()]
     return units + [(NATIVE / "int8" / f"kernels_{name}.cpp", flags) for name, flags in INT8.items()]
@@ -118,8 +119,11 @@ EVERYTHING = sorted(str(source) for source in NATIVE.rglob("*.cpp"))
 
 EXTENSIONS = [Extension("sanp.engine._native", EVERYTHING, depends=HEADERS, language="c++", optional=True)]
 if X86:
+    KERNELS_OF_TRAINING = sorted(str(source) for source in TRAINING.glob("*.cpp"))
     EXTENSIONS.append(
-        Extension("sanp.training.winograd._training", [str(TRAINING)], depends=HEADERS, language="c++", optional=True)
+        Extension(
+            "sanp.training.winograd._training", KERNELS_OF_TRAINING, depends=HEADERS, language="c++", optional=True
+        )
     )
 
 setup(

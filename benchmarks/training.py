@@ -22,6 +22,7 @@ import torch.nn.functional as F
 
 import sanp
 from sanp.experiments.results import append
+from sanp.training import winograd
 from sanp.training.malloc import keep_freed_memory
 from sanp.training.optimizers import sgd
 from sanp.training.precision import Format
@@ -77,7 +78,7 @@ def work_to_compare(batch: int, precision: str) -> tuple[str, Pairs]:
             lambda: sanp.evaluate(gated, loader, precision=precision),
         ),
     }
-    if format.precision == "fp32":
+    if winograd.pays(format.precision):
         pairs["training step without and with Winograd"] = (lambda: dense_step(exact.autocast), dense_step)
     return format.precision, pairs
 

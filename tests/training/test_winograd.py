@@ -1,14 +1,31 @@
 """Winograd's convolution in training against torch's own, value and both gradients, in double precision."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import sanp
+from sanp.training.precision import Format
 from sanp.training.winograd import Winograd
 from sanp.training.winograd.library import usable
 
-pytestmark = pytest.mark.skipif(not usable(), reason="needs AVX2 with FMA and the native library")
+pytestmark = pytest.mark.skipif(not usable(torch.float32), reason="needs AVX2 with FMA and the native library")
+FORMATS = [
+    torch.float32,
+    pytest.param(
+        torch.bfloat16,
+        marks=pytest.mark.skipif(not usable(torch.bfloat16), reason="needs AVX-512 with bf16"),
+    ),
+]
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.02}  # of the largest value
+
+
+def asking_for(dtype: torch.dtype) -> torch.autocast | nullcontext[None]:
+    """The context in which a convolution is computed in this format."""
+    return torch.autocast("cpu", dtype) if dtype == torch.bfloat16 else nullcontext()
 
 
 class Counted(Winograd):
@@ -18,7 +35,7 @@ class Counted(Winograd):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         result = super().__torch_function__(func, types, args, kwargs)
-        if func is torch.conv2d and (result.grad_fn is None or "_Convolution" not in names(result)):
+        if func is torch.conv2d and "_Convolution" not in names(result):
             self.left += 1
         return result
 
@@ -29,9 +46,11 @@ def names(result: Tensor) -> str:
     return " ".join(type(step).__name__ for step in steps)
 
 
-def both(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> tuple[list[Tensor], list[Tensor]]:
+def both(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, dtype: torch.dtype
+) -> tuple[list[Tensor], list[Tensor]]:
     """Output and gradients by Winograd, and by torch in double precision."""
-    gradient = torch.randn(F.conv2d(x, weight, bias, padding=padding).shape)
+    gradient = torch.randn(F.conv2d(x, weight, bias, padding=padding).shape).to(dtype)
     found = []
     for double in (False, True):
         operands = [
@@ -41,21 +60,23 @@ def both(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> tuple[
         if double:
             y = F.conv2d(operands[0], operands[1], operands[2], padding=padding)
         else:
-            with Counted() as mode:
+            with asking_for(dtype), Counted() as mode:
                 y = F.conv2d(operands[0], operands[1], operands[2], padding=padding)
             assert mode.left == 0
+            assert y.dtype == dtype
         wanted = [a for a in operands if a is not None]
         found.append([y.detach(), *torch.autograd.grad(y, wanted, gradient.to(y.dtype))])
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize(
     ("samples", "channels", "out", "height", "width", "padding"),
-    [(3, 16, 16, 4, 4, 1), (2, 64, 32, 30, 30, 1), (5, 48, 80, 9, 14, 0), (7, 16, 48, 8, 8, 2), (1, 192, 192, 8, 8, 1)],
+    [(3, 32, 32, 4, 4, 1), (2, 64, 32, 30, 30, 1), (5, 48, 80, 9, 14, 0), (7, 32, 48, 8, 8, 2), (1, 192, 192, 8, 8, 1)],
 )
 def test_output_and_gradients_are_those_of_the_convolution(
-    samples: int, channels: int, out: int, height: int, width: int, padding: int, threads: int
+    samples: int, channels: int, out: int, height: int, width: int, padding: int, threads: int, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(0)
     before = torch.get_num_threads()
@@ -63,19 +84,20 @@ def test_output_and_gradients_are_those_of_the_convolution(
     try:
         x = torch.randn(samples, channels, height, width).relu()
         weight = torch.randn(out, channels, 3, 3) / (9 * channels) ** 0.5
-        ours, exact = both(x, weight, torch.randn(out), padding)
+        ours, exact = both(x, weight, torch.randn(out), padding, dtype)
     finally:
         torch.set_num_threads(before)
     for found, wanted in zip(ours, exact, strict=True):
         assert found.shape == wanted.shape
-        assert (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
+        assert (found - wanted).abs().max() < TOLERANCE[dtype] * wanted.abs().max()
 
 
-def test_the_layout_of_input_and_kernels_does_not_matter() -> None:
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_the_layout_of_input_and_kernels_does_not_matter(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
-    x, weight = torch.randn(2, 32, 12, 12), torch.randn(16, 32, 3, 3)
+    x, weight = torch.randn(2, 32, 12, 12), torch.randn(48, 32, 3, 3)
     last = torch.channels_last
-    with Winograd():
+    with asking_for(dtype), Winograd():
         plain = F.conv2d(x, weight, padding=1)
         other = F.conv2d(x.to(memory_format=last), weight.to(memory_format=last), padding=1)
     assert torch.equal(plain, other)
@@ -104,16 +126,43 @@ def test_what_it_does_not_serve_is_left_to_torch(layer: nn.Conv2d) -> None:
     assert torch.equal(y, layer(x))
 
 
-def test_small_maps_are_left_to_torch() -> None:
-    with Counted() as mode:
-        nn.Conv2d(16, 16, 3, padding=1)(torch.randn(2, 16, 2, 2))
+@pytest.mark.parametrize(("dtype", "side"), [(torch.float32, 2), (torch.bfloat16, 1)])
+def test_small_maps_are_left_to_torch(dtype: torch.dtype, side: int) -> None:
+    with asking_for(dtype), Counted() as mode:
+        nn.Conv2d(32, 32, 3, padding=1)(torch.randn(2, 32, side, side))
     assert mode.left == 1
 
 
-def test_the_same_twice_to_the_bit() -> None:
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_the_same_twice_to_the_bit(dtype: torch.dtype) -> None:
     torch.manual_seed(2)
     x = torch.randn(9, 32, 20, 20)
     weight = torch.randn(32, 32, 3, 3, requires_grad=True)
-    with Winograd():
+    with asking_for(dtype), Winograd():
         first, second = (torch.autograd.grad(F.conv2d(x, weight).square().sum(), weight)[0] for _ in range(2))
     assert torch.equal(first, second)
+
+
+@pytest.mark.skipif(not usable(torch.bfloat16), reason="needs AVX-512 with bf16")
+def test_a_gated_network_is_trained_in_bf16_as_precisely_as_by_torch() -> None:
+    """Gradients of all weights, by Winograd and by torch's own bf16, against float32."""
+    torch.manual_seed(3)
+    net = nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()
+    )
+    net = sanp.gate(
+        nn.Sequential(*net, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)), torch.zeros(1, 3, 16, 16)
+    )
+    x, y = torch.randn(32, 3, 16, 16), torch.randint(10, (32,))
+    weights = [weight for weight in net.parameters() if weight.dim() == 4]
+
+    def gradients(format: Format) -> Tensor:
+        torch.manual_seed(4)  # the noise of the gates
+        with format.autocast():
+            loss = F.cross_entropy(net(format.place(x)).float(), y)
+        return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, weights)])
+
+    wanted = gradients(Format(net, "fp32", exact=True))
+    ours, torchs = (gradients(Format(net, "bf16", exact=exact)) - wanted for exact in (False, True))
+    assert not torch.equal(ours, torchs)
+    assert ours.norm() < 2 * torchs.norm()

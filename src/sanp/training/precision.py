@@ -1,6 +1,6 @@
 """The number format of training: bf16 if the processor has instructions for it, else float32."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from typing import Literal
 
 import torch
@@ -50,8 +50,7 @@ class Format:
         self.device = device_of(net)
         self.precision = resolve(precision, self.device)
         self._channels_last = lay_out(net)
-        on_cpu = self._channels_last and self.device.type == "cpu"
-        self._winograd = on_cpu and self.precision == "fp32" and not exact
+        self._winograd = self._channels_last and self.device.type == "cpu" and not exact
 
     def place(self, x: Tensor) -> Tensor:
         """The input on the network's device and in the memory layout of this format."""
@@ -60,6 +59,9 @@ class Format:
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which to run a forward."""
+        contexts = ExitStack()
         if self.precision == "bf16":
-            return torch.autocast(self.device.type, torch.bfloat16)
-        return winograd.Winograd() if self._winograd and winograd.pays() else nullcontext()
+            contexts.enter_context(torch.autocast(self.device.type, torch.bfloat16))
+        if self._winograd and winograd.pays(self.precision):
+            contexts.enter_context(winograd.Winograd())
+        return contexts

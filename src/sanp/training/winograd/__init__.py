@@ -1,6 +1,7 @@
-"""Faster float32 training: 3x3 convolutions of stride 1, and their gradients, by Winograd's F(4x4, 3x3) with AVX2.
+"""Faster training on a processor: 3x3 convolutions of stride 1, and their gradients, by Winograd's algorithm.
 
-It is used on processors with AVX2 but without AVX-512 and bf16; results/training.jsonl has the time that it saves.
+In float32 by F(4x4, 3x3) with AVX2, in bf16 by F(2x2, 3x3) with AVX-512 and its bf16 instructions;
+results/training.jsonl has the time that it saves.
 """
 
 import functools
@@ -14,18 +15,22 @@ from torch.overrides import TorchFunctionMode
 
 from sanp.training.winograd.library import convolve, kernel_gradient, usable
 
-_TILE = 4
 _PANEL = 16
 
 
 @functools.cache
-def pays() -> bool:
+def pays(precision: str) -> bool:
     """Whether this processor is of the kind that it is faster on, and the native library can be used."""
-    return torch.backends.cpu.get_cpu_capability() == "AVX2" and usable()
+    if precision == "bf16":
+        return usable(torch.bfloat16)
+    return torch.backends.cpu.get_cpu_capability() == "AVX2" and usable(torch.float32)
 
 
 class Winograd(TorchFunctionMode):
-    """Inside, convolutions are computed by Winograd's algorithm where it can be used, all others by torch."""
+    """Inside, convolutions are computed by Winograd's algorithm where it can be used, all others by torch.
+
+    Where autocast asks for bf16, input and output are bf16; the kernels stay float32 up to their transform.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
@@ -36,7 +41,7 @@ class Winograd(TorchFunctionMode):
             if served is not None:
                 x, weight, bias, padding = served
                 y: Tensor = _Convolution.apply(x, weight, padding)  # type: ignore[no-untyped-call]
-                return y if bias is None else y + bias[:, None, None]
+                return y if bias is None else y + bias.to(y.dtype)[:, None, None]
         return func(*args, **(kwargs or {}))
 
 
@@ -55,15 +60,25 @@ def _served(
         return None
     if any(channels % _PANEL for channels in weight.shape[:2]) or input.shape[1] != weight.shape[1]:
         return None
-    if any(type(x) not in (Tensor, torch.nn.Parameter) or x.dtype != torch.float32 for x in (input, weight)):
+    if any(type(x) not in (Tensor, torch.nn.Parameter) or not x.is_cpu for x in (input, weight)) or not len(input):
         return None
-    if not input.is_cpu or not weight.is_cpu or not len(input):
+    dtype = _format()
+    if dtype is None or weight.dtype != torch.float32 or input.dtype not in (dtype, torch.float32):
         return None
     sides = [side + 2 * _both(padding) - 2 for side in input.shape[2:]]
-    tiled = [(side + _TILE - 1) // _TILE * _TILE for side in sides]
+    tile, fewest = (2, 32) if dtype == torch.bfloat16 else (4, 16)
+    if min(weight.shape[:2]) < fewest:
+        return None
+    tiled = [-(-side // tile) * tile for side in sides]
     if min(sides) < 1 or 2 * sides[0] * sides[1] < tiled[0] * tiled[1]:  # the tiles would be half empty
         return None
-    return input, weight, bias, _both(padding)
+    return input.to(dtype), weight, bias, _both(padding)
+
+
+def _format() -> torch.dtype | None:
+    """The number format that autocast asks for, float32 without it; None where it cannot be had."""
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    return dtype if dtype in (torch.float32, torch.bfloat16) and usable(dtype) else None
 
 
 def _both(value: Any) -> int:

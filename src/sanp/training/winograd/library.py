@@ -1,4 +1,4 @@
-"""Loads the native library beside this file, and calls its C functions on channels-last float32 maps."""
+"""Loads the native library beside this file, and calls its C functions on channels-last maps of float32 or bf16."""
 
 import ctypes
 import functools
@@ -22,55 +22,58 @@ def _load() -> ctypes.CDLL | None:
             return None
         library.sanp_winograd_convolve.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_int]
         library.sanp_winograd_kernel_gradient.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int]
+        library.sanp_winograd_bf16_convolve.argtypes = [c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_int]
+        library.sanp_winograd_bf16_kernel_gradient.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int]
         return library
     return None
 
 
-def usable() -> bool:
+def usable(dtype: torch.dtype) -> bool:
     """Whether the library exists and the processor has the instructions that it was compiled for."""
     library = _load()
-    return library is not None and bool(library.sanp_winograd_usable())
+    if library is None:
+        return False
+    return bool(library.sanp_winograd_bf16_usable() if dtype == torch.bfloat16 else library.sanp_winograd_usable())
 
 
 def convolve(x: Tensor, weight: Tensor, padding: int, *, turned: bool = False) -> Tensor:
-    """The convolution of ``x`` with the 3x3 kernels ``weight``, stride 1.
+    """The convolution of ``x`` with the 3x3 float32 kernels ``weight``, stride 1, in the format of ``x``.
 
     ``turned`` rotates the kernels by 180 degrees and exchanges their input and output channels.
     """
     samples, _, height, width = x.shape
-    strides = weight.stride()
-    if turned:
-        strides = (strides[1], strides[0], *strides[2:])
     out = weight.shape[1 if turned else 0]
-    y = torch.empty(
-        (samples, out, height + 2 * padding - 2, width + 2 * padding - 2), memory_format=torch.channels_last
-    )
-    _check(
-        _native().sanp_winograd_convolve(
-            _shape(x, y, padding),
-            x.data_ptr(),
-            weight.data_ptr(),
-            (c_long * 4)(*strides),
-            int(turned),
-            y.data_ptr(),
-            torch.get_num_threads(),
+    size = (samples, out, height + 2 * padding - 2, width + 2 * padding - 2)
+    y = torch.empty(size, dtype=x.dtype, memory_format=torch.channels_last)
+    shape, threads = _shape(x, y, padding), torch.get_num_threads()
+    if x.dtype == torch.bfloat16:
+        weight = weight.contiguous(memory_format=torch.channels_last)
+        status = _native().sanp_winograd_bf16_convolve(
+            shape, x.data_ptr(), weight.data_ptr(), int(turned), y.data_ptr(), threads
         )
-    )
+    else:
+        strides = weight.stride()
+        if turned:
+            strides = (strides[1], strides[0], *strides[2:])
+        status = _native().sanp_winograd_convolve(
+            shape, x.data_ptr(), weight.data_ptr(), (c_long * 4)(*strides), int(turned), y.data_ptr(), threads
+        )
+    _check(status)
     return y
 
 
 def kernel_gradient(x: Tensor, gradient: Tensor, padding: int) -> Tensor:
-    """The gradient of the kernels (out, in, 3, 3).
+    """The gradient of the kernels (out, in, 3, 3) in float32.
 
     ``x`` is the input of the convolution, ``gradient`` the gradient of its output, ``padding`` its padding.
     """
-    found = torch.empty(gradient.shape[1], x.shape[1], 3, 3)
-    threads = torch.get_num_threads()
-    _check(
-        _native().sanp_winograd_kernel_gradient(
-            _shape(x, gradient, padding), x.data_ptr(), gradient.data_ptr(), found.data_ptr(), threads
-        )
-    )
+    narrow = x.dtype == torch.bfloat16
+    layout = torch.channels_last if narrow else torch.contiguous_format
+    found = torch.empty((gradient.shape[1], x.shape[1], 3, 3), memory_format=layout)
+    native = _native()
+    call = native.sanp_winograd_bf16_kernel_gradient if narrow else native.sanp_winograd_kernel_gradient
+    shape, threads = _shape(x, gradient, padding), torch.get_num_threads()
+    _check(call(shape, x.data_ptr(), gradient.data_ptr(), found.data_ptr(), threads))
     return found
 
 

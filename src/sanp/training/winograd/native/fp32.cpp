@@ -2,19 +2,16 @@
 // FMA. A map is cut into tiles of 4x4 output pixels; each tile becomes 36 frequencies, in each of which the convolution
 // is a product of matrices: a quarter of the multiplications. Lanes are channels, so both channel counts are multiples
 // of 16.
-#include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <memory>
-#include <new>
-#include <thread>
-#include <vector>
 
+#include "tiles.hpp"
 #include "transforms.hpp"
 
 namespace {
 
-constexpr int kLanes = 8, kPanel = 2 * kLanes, kRows = 6, kFrequencies = 36;
+using namespace sanp_training;
+
+constexpr int kLanes = 8, kPanel = 2 * kLanes, kRows = 6, kFrequencies = 36, kSide = 4;
 constexpr int kTiles = 24;  // transformed together: their frequencies stay in the second cache
 
 typedef float vec __attribute__((vector_size(kLanes * 4)));
@@ -23,23 +20,6 @@ typedef float vec_unaligned __attribute__((vector_size(kLanes * 4), aligned(4), 
 inline vec load(const float* p) { return *reinterpret_cast<const vec_unaligned*>(p); }
 inline void store(float* p, vec v) { *reinterpret_cast<vec_unaligned*>(p) = v; }
 inline vec splat(float x) { return x - vec{}; }
-
-struct Shape {
-  int samples, height, width, in, out_height, out_width, out, pad;
-  int down() const { return (out_height + 3) / 4; }
-  int across() const { return (out_width + 3) / 4; }
-  long tiles() const { return (long)samples * down() * across(); }
-  long blocks() const { return (tiles() + kTiles - 1) / kTiles; }
-};
-
-struct Place {
-  int sample, y, x;  // of the first output pixel
-};
-
-Place place(const Shape& s, long tile) {
-  const long each = (long)s.down() * s.across(), inside = tile % each;
-  return {(int)(tile / each), (int)(inside / s.across()) * 4, (int)(inside % s.across()) * 4};
-}
 
 // Six input pixels to six frequencies.
 struct InputTransform {
@@ -166,44 +146,19 @@ void multiply(int rows, const float* a, long row, long column, const float* b, l
   }
 }
 
-// Memory that is aligned and left as it comes; the caller's thread allocates it, for its heap is kept between calls.
-struct Floats {
-  explicit Floats(long count) : data(static_cast<float*>(std::aligned_alloc(64, (count * 4 + 63) / 64 * 64))) {
-    if (!data) throw std::bad_alloc();
-  }
-  ~Floats() { std::free(data); }
-  Floats(const Floats&) = delete;
-  float* data;
-};
-
-// work(rank) on so many threads; which rank does what does not depend on their speed, so sums come out the same.
-void share(int threads, const std::function<void(int)>& work) {
-  std::vector<std::thread> others;
-  for (int rank = 1; rank < threads; rank++) others.emplace_back(work, rank);
-  work(0);
-  for (auto& thread : others) thread.join();
-}
-
 struct Rooms {  // of all threads: frequencies of the input, of the output, and a pixel of zeros
   Rooms(const Shape& s, int threads)
       : input((long)threads * kFrequencies * kTiles * s.in), output((long)threads * kFrequencies * kTiles * s.out),
         zero(s.in > s.out ? s.in : s.out) {
     std::memset(zero.data, 0, sizeof(float) * (s.in > s.out ? s.in : s.out));
   }
-  Floats input, output, zero;
+  Buffer<float> input, output, zero;
 };
 
-template <class Work>
-void each_block(const Shape& s, int threads, int rank, const Work& work) {
-  for (long block = s.blocks() * rank / threads; block < s.blocks() * (rank + 1) / threads; block++) {
-    const long first = block * kTiles;
-    work(first, (int)(s.tiles() - first < kTiles ? s.tiles() - first : kTiles));
-  }
-}
-
-void spread_input(const Shape& s, const float* x, long first, int count, const float* zero, float* out) {
+void spread_input(const Shape& s, const Tiles& tiles, const float* x, long first, int count, const float* zero,
+                  float* out) {
   for (int i = 0; i < count; i++) {
-    const Place at = place(s, first + i);
+    const Place at = tiles.place(first + i);
     spread<InputTransform>(x + (long)at.sample * s.height * s.width * s.in, s.height, s.width, s.in, at.y - s.pad,
                            at.x - s.pad, zero, out + (long)i * s.in);
   }
@@ -227,15 +182,16 @@ void transform_kernels(const Shape& s, const float* w, const long* stride, bool 
 }
 
 void convolve(const Shape& s, const float* x, const float* w, const long* stride, bool turned, float* y, int threads) {
-  Floats u((long)kFrequencies * s.in * s.out);
+  const Tiles tiles(s, kSide, kTiles);
+  Buffer<float> u((long)kFrequencies * s.in * s.out);
   Rooms rooms(s, threads);
   transform_kernels(s, w, stride, turned, u.data);
   const int panels = s.out / kPanel;
   share(threads, [&](int rank) {
     float* input = rooms.input.data + (long)rank * kFrequencies * kTiles * s.in;
     float* sums = rooms.output.data + (long)rank * kFrequencies * kTiles * s.out;
-    each_block(s, threads, rank, [&](long first, int count) {
-      spread_input(s, x, first, count, rooms.zero.data, input);
+    tiles.each_block(threads, rank, [&](long first, int count) {
+      spread_input(s, tiles, x, first, count, rooms.zero.data, input);
       for (int f = 0; f < kFrequencies; f++)
         for (int p = 0; p < panels; p++)
           for (int i = 0; i < count; i += kRows)
@@ -243,7 +199,7 @@ void convolve(const Shape& s, const float* x, const float* w, const long* stride
                             u.data + ((long)f * panels + p) * s.in * kPanel, kPanel, s.in,
                             sums + ((long)f * kTiles + i) * s.out + p * kPanel, s.out, false);
       for (int i = 0; i < count; i++) {
-        const Place at = place(s, first + i);
+        const Place at = tiles.place(first + i);
         collect(sums + (long)i * s.out, y + (long)at.sample * s.out_height * s.out_width * s.out, s, at);
       }
     });
@@ -251,18 +207,19 @@ void convolve(const Shape& s, const float* x, const float* w, const long* stride
 }
 
 void kernel_gradient(const Shape& s, const float* x, const float* dy, float* dw, int threads) {
+  const Tiles tiles(s, kSide, kTiles);
   Rooms rooms(s, threads);
   const long size = (long)kFrequencies * s.in * s.out;
-  Floats sums(threads * size);
+  Buffer<float> sums(threads * size);
   share(threads, [&](int rank) {
     float* input = rooms.input.data + (long)rank * kFrequencies * kTiles * s.in;
     float* gradient = rooms.output.data + (long)rank * kFrequencies * kTiles * s.out;
     float* sum = sums.data + rank * size;  // [frequency][in][out]
     std::memset(sum, 0, sizeof(float) * size);
-    each_block(s, threads, rank, [&](long first, int count) {
-      spread_input(s, x, first, count, rooms.zero.data, input);
+    tiles.each_block(threads, rank, [&](long first, int count) {
+      spread_input(s, tiles, x, first, count, rooms.zero.data, input);
       for (int i = 0; i < count; i++) {
-        const Place at = place(s, first + i);
+        const Place at = tiles.place(first + i);
         spread<GradientTransform>(dy + (long)at.sample * s.out_height * s.out_width * s.out, s.out_height, s.out_width,
                                   s.out, at.y, at.x, rooms.zero.data, gradient + (long)i * s.out);
       }
@@ -283,16 +240,6 @@ void kernel_gradient(const Shape& s, const float* x, const float* dy, float* dw,
       for (int q = 0; q < 6; q++) kernel_gradient_transform(&d[0][q], 6, &half[0][q], 6);
       for (int q = 0; q < 3; q++) kernel_gradient_transform(half[q], 1, dw + ((long)k * s.in + c) * 9 + q * 3, 1);
     }
-}
-
-template <class Work>
-int guarded(const Work& work) {
-  try {
-    work();
-    return 0;
-  } catch (const std::exception&) {  // memory or threads that the system does not give
-    return -1;
-  }
 }
 
 }  // namespace

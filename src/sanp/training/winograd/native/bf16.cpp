@@ -1,0 +1,383 @@
+// Winograd's F(2x2, 3x3) and its two gradients (Lavin and Gray, arXiv:1509.09308) on channels-last bf16 maps, for
+// AVX-512 with bf16. A map is cut into tiles of 2x2 output pixels; each tile becomes 16 frequencies, in each of which
+// the convolution is a product of matrices: 4/9 of the multiplications. Transforms are computed in float32, products of
+// bf16 pairs are summed in float32. Lanes are channels, so both channel counts are multiples of 16.
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "tiles.hpp"
+
+namespace {
+
+using namespace sanp_training;
+
+constexpr int kLanes = 16, kFrequencies = 16, kSide = 2;
+constexpr int kRows = 6, kVectors = 4;                // of a block of sums in registers
+constexpr int kTiles = 96, kGradientTiles = 256;      // transformed together
+
+typedef std::uint16_t bf16;
+typedef __m512 vec;
+
+inline vec widened(const bf16* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16));
+}
+inline __m256i narrowed(vec v) { return (__m256i)_mm512_cvtneps_pbh(v); }
+inline void store(bf16* p, vec v) { _mm256_storeu_si256((__m256i*)p, narrowed(v)); }
+
+// Lane for lane a pair of bf16: the first in the lower half.
+inline __m512i paired(vec first, vec second) {
+  const __m512i low = _mm512_cvtepu16_epi32(narrowed(first)), high = _mm512_cvtepu16_epi32(narrowed(second));
+  return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
+// B^T d: four input pixels to four frequencies.
+struct InputTransform {
+  static constexpr int size = 4;
+  static inline void apply(const vec (&d)[4], vec (&o)[4]) {
+    o[0] = d[0] - d[2];
+    o[1] = d[1] + d[2];
+    o[2] = d[2] - d[1];
+    o[3] = d[1] - d[3];
+  }
+};
+
+// A y: two output gradients to four frequencies.
+struct GradientTransform {
+  static constexpr int size = 2;
+  static inline void apply(const vec (&y)[2], vec (&o)[4]) {
+    o[0] = y[0];
+    o[1] = y[0] + y[1];
+    o[2] = y[0] - y[1];
+    o[3] = vec{} - y[1];
+  }
+};
+
+// G g: three taps to four frequencies.
+inline void kernel_transform(const vec (&g)[3], vec (&o)[4]) {
+  const vec half = _mm512_set1_ps(0.5f), outer = half * (g[0] + g[2]), inner = half * g[1];
+  o[0] = g[0];
+  o[1] = outer + inner;
+  o[2] = outer - inner;
+  o[3] = g[2];
+}
+
+// G^T d: four frequencies to three taps.
+inline void kernel_gradient_transform(const vec (&d)[4], vec (&o)[3]) {
+  const vec half = _mm512_set1_ps(0.5f), sum = half * (d[1] + d[2]), difference = half * (d[1] - d[2]);
+  o[0] = d[0] + sum;
+  o[1] = difference;
+  o[2] = d[3] + sum;
+}
+
+// A map of one sample; a tile's pixels outside of it are zero.
+struct Map {
+  const bf16* data;
+  int height, width, channels;
+};
+
+// Where the pixels of a square are whose first one may lie outside of the map.
+template <int S>
+struct Square {
+  Square(const Map& map, int top, int left, const bf16* zero) {
+    for (int y = 0; y < S; y++)
+      for (int x = 0; x < S; x++) {
+        const int at_y = top + y, at_x = left + x;
+        const bool inside = at_y >= 0 && at_y < map.height && at_x >= 0 && at_x < map.width;
+        pixel[y][x] = inside ? map.data + ((long)at_y * map.width + at_x) * map.channels : zero;
+      }
+  }
+  const bf16* pixel[S][S];
+};
+
+// The 16 frequencies of sixteen channels, from channel c on.
+template <class T>
+inline void spread(const Square<T::size>& from, int c, vec (&o)[4][4]) {
+  constexpr int S = T::size;
+  vec half[S][4];  // [column][row frequency]
+#pragma GCC unroll 4
+  for (int x = 0; x < S; x++) {
+    vec d[S];
+#pragma GCC unroll 4
+    for (int y = 0; y < S; y++) d[y] = widened(from.pixel[y][x] + c);
+    T::apply(d, half[x]);
+  }
+#pragma GCC unroll 4
+  for (int y = 0; y < 4; y++) {
+    vec d[S];
+#pragma GCC unroll 4
+    for (int x = 0; x < S; x++) d[x] = half[x][y];
+    T::apply(d, o[y]);
+  }
+}
+
+// Frequencies of some tiles to out[frequency][tile][channel].
+void spread_tiles(const Shape& s, const Tiles& tiles, const bf16* x, long first, int count, const bf16* zero,
+                  bf16* out) {
+  for (int i = 0; i < count; i++) {
+    const Place at = tiles.place(first + i);
+    const Map map{x + (long)at.sample * s.height * s.width * s.in, s.height, s.width, s.in};
+    const Square<4> square(map, at.y - s.pad, at.x - s.pad, zero);
+    for (int c = 0; c < s.in; c += kLanes) {
+      vec o[4][4];
+      spread<InputTransform>(square, c, o);
+#pragma GCC unroll 16
+      for (int f = 0; f < kFrequencies; f++) store(out + ((long)f * kTiles + i) * s.in + c, o[f / 4][f % 4]);
+    }
+  }
+}
+
+// Frequencies of some tiles to out[frequency][tile / 2][channel][tile % 2]; a last one without a second has zeros there.
+template <class T>
+void spread_pairs(const Tiles& tiles, Map map, long sample_size, int pad, long first, int count, const bf16* zero,
+                  std::uint32_t* out) {
+  const bf16* const samples = map.data;
+  const auto square = [&](int i) {
+    const Place at = tiles.place(first + i);
+    map.data = samples + at.sample * sample_size;
+    return Square<T::size>(map, i < count ? at.y - pad : -kSide - 4, at.x - pad, zero);
+  };
+  for (int i = 0; i < count; i += 2) {
+    const Square<T::size> one = square(i), other = square(i + 1);
+    for (int c = 0; c < map.channels; c += kLanes) {
+      vec o[4][4], p[4][4];
+      spread<T>(one, c, o);
+      spread<T>(other, c, p);
+#pragma GCC unroll 16
+      for (int f = 0; f < kFrequencies; f++)
+        _mm512_storeu_si512(out + ((long)f * (kGradientTiles / 2) + i / 2) * map.channels + c,
+                            paired(o[f / 4][f % 4], p[f / 4][f % 4]));
+    }
+  }
+}
+
+// Sums [frequency][tile][channel] of one tile to its output pixels inside the map.
+void collect(const float* sums, bf16* map, const Shape& s, const Place& at) {
+  for (int c = 0; c < s.out; c += kLanes) {
+    vec half[4][2];  // [column frequency][row]
+#pragma GCC unroll 4
+    for (int x = 0; x < 4; x++) {
+      vec m[4];
+#pragma GCC unroll 4
+      for (int y = 0; y < 4; y++) m[y] = _mm512_load_ps(sums + (long)(y * 4 + x) * kTiles * s.out + c);
+      half[x][0] = m[0] + m[1] + m[2];
+      half[x][1] = m[1] - m[2] - m[3];
+    }
+#pragma GCC unroll 2
+    for (int y = 0; y < 2; y++) {
+      if (at.y + y >= s.out_height) break;
+      bf16* row = map + ((long)(at.y + y) * s.out_width + at.x) * s.out + c;
+      store(row, half[0][y] + half[1][y] + half[2][y]);
+      if (at.x + 1 < s.out_width) store(row + s.out, half[1][y] - half[2][y] - half[3][y]);
+    }
+  }
+}
+
+// out[R][16 V] (+)= a[R][depth] b[depth][16 V] of pairs, with any distance between the rows and the columns of a.
+template <int R, int V>
+void multiply(const std::uint32_t* a, long row, long column, const std::uint32_t* b, long b_row, int depth, float* out,
+              long out_row, bool add) {
+  vec sum[R][V];
+#pragma GCC unroll 6
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) sum[r][v] = add ? _mm512_load_ps(out + r * out_row + v * kLanes) : _mm512_setzero_ps();
+  for (int d = 0; d < depth; d++) {
+    __m512bh right[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) right[v] = (__m512bh)_mm512_load_si512(b + d * b_row + v * kLanes);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r++) {
+      const __m512bh left = (__m512bh)_mm512_set1_epi32((int)a[r * row + d * column]);
+#pragma GCC unroll 4
+      for (int v = 0; v < V; v++) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], left, right[v]);
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) _mm512_store_ps(out + r * out_row + v * kLanes, sum[r][v]);
+}
+
+typedef void (*Multiply)(const std::uint32_t*, long, long, const std::uint32_t*, long, int, float*, long, bool);
+#define SANP_ROWS(R) {multiply<R, 1>, multiply<R, 2>, multiply<R, 3>, multiply<R, 4>}
+constexpr Multiply kMultiply[kRows][kVectors] = {SANP_ROWS(1), SANP_ROWS(2), SANP_ROWS(3),
+                                                 SANP_ROWS(4), SANP_ROWS(5), SANP_ROWS(6)};
+#undef SANP_ROWS
+
+// out[rows][lanes] (+)= a b for any number of rows, and of lanes up to 64.
+inline void product(int rows, int lanes, const std::uint32_t* a, long row, long column, const std::uint32_t* b,
+                    long b_row, int depth, float* out, long out_row, bool add) {
+  for (int r = 0; r < rows; r += kRows) {
+    const int now = rows - r < kRows ? rows - r : kRows;
+    kMultiply[now - 1][lanes / kLanes - 1](a + r * row, row, column, b, b_row, depth, out + r * out_row, out_row, add);
+  }
+}
+
+constexpr int kPanel = kLanes * kVectors;
+inline int panel_width(int channels, int from) { return channels - from < kPanel ? channels - from : kPanel; }
+
+// The frequencies of sixteen kernels' taps: w[out][3][3][in] from input channel c on.
+inline void spread_kernel(const float* w, long in, bool turned, vec (&o)[4][4]) {
+  vec half[3][4];
+#pragma GCC unroll 3
+  for (int x = 0; x < 3; x++) {
+    vec g[3];
+#pragma GCC unroll 3
+    for (int y = 0; y < 3; y++) g[y] = _mm512_loadu_ps(w + (turned ? (2 - y) * 3 + 2 - x : y * 3 + x) * in);
+    kernel_transform(g, half[x]);
+  }
+#pragma GCC unroll 4
+  for (int y = 0; y < 4; y++) {
+    const vec g[3] = {half[0][y], half[1][y], half[2][y]};
+    kernel_transform(g, o[y]);
+  }
+}
+
+// Kernels w[out][3][3][in] to u[frequency][panel][in / 2][lane] of pairs of input channels; lanes are output channels.
+void transform_kernels(const Shape& s, const float* w, int from, int to, std::uint32_t* u) {
+  const long size = (long)s.in / 2 * s.out;
+  for (int k = from; k < to; k++) {
+    const int panel = k / kPanel * kPanel, width = panel_width(s.out, panel);
+    for (int c = 0; c < s.in; c += kLanes) {
+      vec o[4][4];
+      spread_kernel(w + (long)k * 9 * s.in + c, s.in, false, o);
+      std::uint32_t* to_pair = u + (long)panel * (s.in / 2) + (long)c / 2 * width + k - panel;
+      for (int f = 0; f < kFrequencies; f++) {
+        alignas(32) std::uint32_t pairs[kLanes / 2];
+        _mm256_store_si256((__m256i*)pairs, narrowed(o[f / 4][f % 4]));
+        for (int j = 0; j < kLanes / 2; j++) to_pair[f * size + (long)j * width] = pairs[j];
+      }
+    }
+  }
+}
+
+// The same for the input's gradient, with kernels w[in][3][3][out] turned by 180 degrees.
+void transform_turned_kernels(const Shape& s, const float* w, int from, int to, std::uint32_t* u) {
+  const long size = (long)s.in / 2 * s.out;
+  for (int k = from / 2 * 2; k < to / 2 * 2; k += 2)
+    for (int c = 0; c < s.out; c += kLanes) {
+      const int panel = c / kPanel * kPanel, width = panel_width(s.out, panel);
+      vec o[4][4], p[4][4];
+      spread_kernel(w + (long)k * 9 * s.out + c, s.out, true, o);
+      spread_kernel(w + (long)(k + 1) * 9 * s.out + c, s.out, true, p);
+      for (int f = 0; f < kFrequencies; f++)
+        _mm512_store_si512(u + f * size + (long)panel * (s.in / 2) + (long)k / 2 * width + c - panel,
+                           paired(o[f / 4][f % 4], p[f / 4][f % 4]));
+    }
+}
+
+void convolve(const Shape& s, const bf16* x, const float* w, bool turned, bf16* y, int threads) {
+  const Tiles tiles(s, kSide, kTiles);
+  const long size = (long)s.in / 2 * s.out, room_in = (long)kFrequencies * kTiles * s.in,
+             room_out = (long)kFrequencies * kTiles * s.out;
+  Buffer<std::uint32_t> u(kFrequencies * size);
+  Buffer<bf16> frequencies(threads * room_in), zero(s.in);
+  Buffer<float> products(threads * room_out);
+  std::memset(zero.data, 0, sizeof(bf16) * s.in);
+  const int kernels = turned ? s.in : s.out;
+  share(threads, [&](int rank) {
+    (turned ? transform_turned_kernels : transform_kernels)(s, w, (long)kernels * rank / threads,
+                                                            (long)kernels * (rank + 1) / threads, u.data);
+  });
+  share(threads, [&](int rank) {
+    bf16* input = frequencies.data + rank * room_in;
+    float* sums = products.data + rank * room_out;
+    tiles.each_block(threads, rank, [&](long first, int count) {
+      spread_tiles(s, tiles, x, first, count, zero.data, input);
+      for (int f = 0; f < kFrequencies; f++)
+        for (int k = 0; k < s.out; k += kPanel) {
+          const int width = panel_width(s.out, k);
+          product(count, width, (const std::uint32_t*)(input + (long)f * kTiles * s.in), s.in / 2, 1,
+                  u.data + f * size + (long)k * (s.in / 2), width, s.in / 2, sums + (long)f * kTiles * s.out + k, s.out,
+                  false);
+        }
+      for (int i = 0; i < count; i++) {
+        const Place at = tiles.place(first + i);
+        collect(sums + (long)i * s.out, y + (long)at.sample * s.out_height * s.out_width * s.out, s, at);
+      }
+    });
+  });
+}
+
+// Sums [frequency][in] over all threads of one output channel to dw[3][3][in].
+void collect_kernel(const float* sums, long thread, int threads, long frequency, int in, float* dw) {
+  for (int c = 0; c < in; c += kLanes) {
+    vec half[3][4];
+#pragma GCC unroll 4
+    for (int x = 0; x < 4; x++) {
+      vec d[4], o[3];
+#pragma GCC unroll 4
+      for (int y = 0; y < 4; y++) {
+        const float* at = sums + (y * 4 + x) * frequency + c;
+        d[y] = _mm512_load_ps(at);
+        for (int rank = 1; rank < threads; rank++) d[y] += _mm512_load_ps(at + rank * thread);
+      }
+      kernel_gradient_transform(d, o);
+      for (int y = 0; y < 3; y++) half[y][x] = o[y];
+    }
+#pragma GCC unroll 3
+    for (int y = 0; y < 3; y++) {
+      vec o[3];
+      kernel_gradient_transform(half[y], o);
+      for (int x = 0; x < 3; x++) _mm512_storeu_ps(dw + (y * 3 + x) * in + c, o[x]);
+    }
+  }
+}
+
+void kernel_gradient(const Shape& s, const bf16* x, const bf16* dy, float* dw, int threads) {
+  const Tiles tiles(s, kSide, kGradientTiles);
+  if (threads > tiles.blocks) threads = tiles.blocks;
+  const long pairs = kGradientTiles / 2, room_in = kFrequencies * pairs * s.in, room_out = kFrequencies * pairs * s.out;
+  const long frequency = (long)s.out * s.in, size = kFrequencies * frequency;
+  const int widest = s.in > s.out ? s.in : s.out;
+  Buffer<std::uint32_t> of_input(threads * room_in), of_output(threads * room_out);
+  Buffer<bf16> zero(widest);
+  Buffer<float> sums(threads * size);  // [rank][frequency][out][in]
+  std::memset(zero.data, 0, sizeof(bf16) * widest);
+  share(threads, [&](int rank) {
+    std::uint32_t *input = of_input.data + rank * room_in, *gradient = of_output.data + rank * room_out;
+    float* sum = sums.data + rank * size;
+    bool add = false;
+    tiles.each_block(threads, rank, [&](long first, int count) {
+      spread_pairs<InputTransform>(tiles, {x, s.height, s.width, s.in}, (long)s.height * s.width * s.in, s.pad, first,
+                                   count, zero.data, input);
+      spread_pairs<GradientTransform>(tiles, {dy, s.out_height, s.out_width, s.out},
+                                      (long)s.out_height * s.out_width * s.out, 0, first, count, zero.data, gradient);
+      for (int f = 0; f < kFrequencies; f++)
+        for (int c = 0; c < s.in; c += kPanel)
+          product(s.out, panel_width(s.in, c), gradient + f * pairs * s.out, 1, s.out, input + f * pairs * s.in + c,
+                  s.in, (count + 1) / 2, sum + f * frequency + c, s.in, add);
+      add = true;
+    });
+  });
+  share(threads, [&](int rank) {
+    for (long k = (long)s.out * rank / threads; k < (long)s.out * (rank + 1) / threads; k++)
+      collect_kernel(sums.data + k * s.in, size, threads, frequency, s.in, dw + k * 9 * s.in);
+  });
+}
+
+}  // namespace
+
+// shape: samples, height, width, in, out_height, out_width, out, pad; kernels are channels-last. Each gives 0, or -1
+// where memory ran out.
+extern "C" {
+
+int sanp_winograd_bf16_usable() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
+}
+
+int sanp_winograd_bf16_convolve(const int* shape, const void* x, const float* w, int turned, void* y, int threads) {
+  Shape s;
+  std::memcpy(&s, shape, sizeof s);
+  return guarded([&] { convolve(s, (const bf16*)x, w, turned != 0, (bf16*)y, threads); });
+}
+
+int sanp_winograd_bf16_kernel_gradient(const int* shape, const void* x, const void* dy, float* dw, int threads) {
+  Shape s;
+  std::memcpy(&s, shape, sizeof s);
+  return guarded([&] { kernel_gradient(s, (const bf16*)x, (const bf16*)dy, dw, threads); });
+}
+}
