@@ -1,12 +1,14 @@
 """Only a decision on the edge of its threshold may differ between a network and its compiled form."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import sanp
 from sanp.core.errors import SlowWarning
-from sanp.engine.agreement import NOTHING_TO_COMPARE, agree, disagreement, near_ties, varied_batch
+from sanp.engine.agreement import NOTHING_TO_COMPARE, TOLERANCE, agree, disagreement, near_ties, varied_batch
 from sanp.spm.binarize import SemanticHashing
 from sanp.spm.module import SPM
 from sanp.spm.top_k import TopK
@@ -91,3 +93,32 @@ def test_a_varied_batch_begins_with_the_example_and_has_no_sample_twice() -> Non
     assert torch.equal(batch[:2], example)
     assert len({sample.numpy().tobytes() for sample in batch}) == 5
     assert torch.equal(varied_batch(example, 1), example[:1])
+
+
+class Cancels(nn.Module):
+    """The difference of two nearly equal maps, which has few correct digits in single precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(16, 8, 3, padding=1), nn.Conv2d(16, 8, 3, padding=1)
+        with torch.no_grad():
+            self.other.weight.copy_(self.one.weight * (1 + 2e-4))
+            self.other.bias.copy_(self.one.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.one(x) - self.other(x)
+
+
+def test_a_difference_is_accepted_where_torch_is_as_far_from_double_precision() -> None:
+    torch.manual_seed(0)
+    images = torch.randn(2, 16, 12, 12)
+    gated = sanp.gate(Cancels(), images).eval()
+    fast = sanp.compile(gated, images)
+    assert fast.plan.native_share == 1
+    with torch.no_grad():
+        exact = copy.deepcopy(gated).double()(images.double())
+        gap = float((fast(images) - gated(images)).abs().max() / exact.abs().max())
+        assert gap > TOLERANCE  # else this test shows nothing
+        assert disagreement(fast, gated, images) is None
+        gated.layers["one"].conv.bias += 0.02 * exact.abs().max()  # now the engine is wrong, by two hundredths
+    assert disagreement(fast, gated, images) == "the native result differs from torch's"

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.engine.compiled import Engine
+from sanp.engine.rounding import largest_gap
 from sanp.testing import CheckError, check_network
-from sanp.testing.compiled import check_compiled, largest_gap
+from sanp.testing.compiled import check_compiled
 
 IMAGES = torch.randn(5, 3, 10, 12, generator=torch.Generator().manual_seed(0))
 

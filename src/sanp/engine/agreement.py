@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from sanp.core.modules import call_with, tensors_in
+from sanp.engine.rounding import ROUNDING, largest_gap, run_exactly
 from sanp.spm.gated_conv import spms_of
 from sanp.spm.module import SPM
 from sanp.spm.recording import Gates, decisions_of, record
@@ -26,6 +27,8 @@ TOLERANCE = 1e-4
 """the largest difference that counts as rounding, as a share of the largest output"""
 _TIE = 1e-4
 """how far from its threshold a score may be decided either way by rounding, as a share of the layer's largest score"""
+_MOST = 1e-2
+"""the largest difference that is accepted where torch rounds so badly itself, as a share of the largest output"""
 NOTHING_TO_COMPARE = "the network's own outputs are NaN or infinite, so that nothing can be compared"
 
 
@@ -101,22 +104,45 @@ def disagreement(
     if bool(broken.all()):
         return NOTHING_TO_COMPARE if agree(itself, expected, [], samples) else "samples that are not finite differ"
     given, scores = engine.run_forced(batch, decisions_of(gates))
-    if not agree(given, expected, [broken], samples):
-        return "the native result differs from torch's"
     spms = spms_of(network)
+    wanted = {layer: spms[module_path(layer)].score(gates[layer]) for layer in scores}
+    why = None if agree(given, expected, [broken], samples) else "the native result differs from torch's"
     turned = broken
     for layer, score in scores.items():
         spm = spms[module_path(layer)]
-        wanted = spm.score(gates[layer])
-        rows = ~broken if len(wanted) == samples else torch.ones(len(wanted), dtype=torch.bool)
-        scale = max(float(wanted[rows].abs().max()), 1e-30)
-        if not float((score - wanted)[rows].abs().max()) <= _TIE * scale:  # NaN is no agreement
-            return f"the native scores of {layer} differ from torch's"
-        other = (spm.binarize.decide(score) != spm.binarize.decide(wanted)).any(1)
+        rows = ~broken if len(score) == samples else torch.ones(len(score), dtype=torch.bool)
+        scale = max(float(wanted[layer][rows].abs().max()), 1e-30)
+        if not float((score - wanted[layer])[rows].abs().max()) <= _TIE * scale:  # NaN is no agreement
+            why = why or f"the native scores of {layer} differ from torch's"
+        other = (spm.binarize.decide(score) != spm.binarize.decide(wanted[layer])).any(1)
         turned = turned | (other if len(other) == samples else other.any())
+    if why and not (_is_rounding(network, batch, gates, expected, given, wanted, scores) and not bool(broken.any())):
+        return why
     if not agree(itself, expected, [~broken], samples):
         return "samples that are not finite differ"
     return None if agree(itself, given, [turned], samples) else "the engine differs from itself"
+
+
+def _is_rounding(
+    network: nn.Module,
+    batch: Any,
+    gates: Mapping[str, Gates],
+    expected: Sequence[Any],
+    given: Sequence[Any],
+    wanted: Mapping[str, Tensor],
+    scores: Mapping[str, Tensor],
+) -> bool:
+    """Whether a compiled network is hardly further from the exact result than torch is.
+
+    ``expected`` and ``wanted`` are outputs and scores of the network, ``given`` and ``scores`` those of the engine.
+    """
+    try:
+        exact = run_exactly(network, batch, decisions_of(gates), list(scores))
+    except Exception:  # a network may refuse double precision in any way
+        return False
+    own = largest_gap([*tensors_in(expected), *wanted.values()], exact)
+    gap = largest_gap([*tensors_in(given), *scores.values()], exact)
+    return gap <= min(ROUNDING * own, _MOST)
 
 
 def _of(network: nn.Module, batch: Any) -> tuple[list[Any], Mapping[str, Gates]]:

@@ -2,49 +2,27 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from sanp.core.errors import SlowWarning
 from sanp.core.modules import tensors_in
 from sanp.engine.agreement import TOLERANCE
 from sanp.engine.compiling import compile
+from sanp.engine.rounding import ROUNDING, largest_gap, run_exactly, run_given
 from sanp.gating.network import GatedNetwork
-from sanp.gating.verify import gates_by
-from sanp.spm.gated_conv import GatedConv
 from sanp.spm.module import SPM
-from sanp.spm.recording import Gates, record
 from sanp.spm.saliency import PredictedSaliency
-from sanp.testing.case import Case, NotApplicable, ensure, fresh, run
-from sanp.tracing.topology import module_path
+from sanp.testing.case import Case, NotApplicable, ensure, run
 
 DENSITIES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """shares of open channels that are tried; at 0 none is, which no SPM would decide"""
 
 SPREAD = 0.1
 """how far the saliencies of one channel lie from a constant, which is about 1"""
-ROUNDING = 5.0
-"""how many times torch's own rounding error the engine's may be, in a network that makes much of small differences"""
-
-
-class GivenGates(nn.Module):
-    """In place of an SPM: its saliencies, but decisions that were made before, one for each call in a forward."""
-
-    def __init__(self, spm: SPM, decisions: list[Tensor]) -> None:
-        super().__init__()
-        self.spm, self.decisions = spm, decisions
-        self.calls = 0
-
-    def forward(self, x: Tensor) -> Gates:  # (N, C_in, ...)
-        """What the SPM would say, with the given decision."""
-        decision = self.decisions[self.calls]
-        self.calls += 1
-        gates: Gates = self.spm(x)
-        return gates.deciding(decision)
 
 
 def check_compiled(case: Case) -> None:
@@ -65,12 +43,12 @@ def check_compiled(case: Case) -> None:
         }
         outputs, scores = fast.run_forced(case.batch, decisions)
         given = [*tree_leaves(outputs), *scores.values()]
-        expected = _in_torch(chosen, case.batch, decisions, list(scores))
+        expected = run_given(chosen, case.batch, decisions, list(scores))
         if not all(bool(each.isfinite().all()) for each in expected):
             continue  # an untrained network whose features grow beyond all bounds, which torch computes again
         gap = largest_gap(given, expected)
         if gap > TOLERANCE:
-            exact = _in_torch(fresh(chosen).double(), tree_map(_double, case.batch), decisions, list(scores))
+            exact = run_exactly(chosen, case.batch, decisions, list(scores))
             own, gap = largest_gap(expected, exact), largest_gap(given, exact)
             said = (
                 f"with {density:.0%} of the gates open the engine differs by {gap:.2e} of its scale, torch by {own:.2e}"
@@ -79,22 +57,6 @@ def check_compiled(case: Case) -> None:
         case.difference = max(gap, case.difference or 0.0)
     if case.difference is None:
         raise NotApplicable("its own outputs are NaN or infinite, so that nothing can be compared")
-
-
-def largest_gap(given: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The largest difference of two lists of tensors, each as a share of its own largest number.
-
-    Infinite where shapes differ, or a number is not finite in one of them alone.
-    """
-    gap = 0.0
-    for a, b in zip(given, expected, strict=True):
-        if a.shape != b.shape or not torch.equal(a.isfinite(), b.isfinite()):
-            return math.inf
-        finite = b.isfinite()
-        a, b = (part[finite] if part.is_complex() else part[finite].double() for part in (a, b))
-        if b.numel():
-            gap = max(gap, float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30))
-    return gap
 
 
 @torch.no_grad()
@@ -124,25 +86,3 @@ def make_scores_differ(gated: GatedNetwork, batch: Any, generator: torch.Generat
         spm.threshold.copy_(threshold)
     for hook in hooks:
         hook.remove()
-
-
-def _in_torch(
-    gated: GatedNetwork, batch: Any, decisions: Mapping[str, Tensor], layers: Sequence[str] = ()
-) -> list[Tensor]:
-    """What the network puts out with these decisions, and the scores of these layers."""
-    spms = {name: layer.spm for name, layer in gated.layers.items()}
-    with gates_by(gated, _given(gated, decisions)), record(gated) as gates:
-        outputs = tensors_in(run(gated, batch))
-    return [*outputs, *(spms[module_path(layer)].score(gates[layer]) for layer in layers)]
-
-
-def _double(leaf: Any) -> Any:
-    return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-
-
-def _given(gated: GatedNetwork, decisions: Mapping[str, Tensor]) -> dict[str, nn.Module]:
-    layers: dict[str, GatedConv] = gated.layers
-    return {
-        name: GivenGates(layer.spm, [each for key, each in decisions.items() if module_path(key) == name])
-        for name, layer in layers.items()
-    }
