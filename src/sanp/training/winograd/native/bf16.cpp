@@ -2,6 +2,9 @@
 // AVX-512 with bf16. A map is cut into tiles of 2x2 output pixels; each tile becomes 16 frequencies, in each of which
 // the convolution is a product of matrices: 4/9 of the multiplications. Transforms are computed in float32, products of
 // bf16 pairs are summed in float32. Lanes are channels, so both channel counts are multiples of 16.
+//
+// The gradient of the kernels is summed over many tiles and stands a coarser rounding: it takes F(4x4, 3x3), a quarter
+// of the multiplications, where maps are large enough for its tiles.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -14,8 +17,8 @@ namespace {
 using namespace sanp_training;
 
 constexpr int kLanes = 16, kFrequencies = 16, kSide = 2;
-constexpr int kRows = 6, kVectors = 4;                // of a block of sums in registers
-constexpr int kTiles = 96, kGradientTiles = 256;      // transformed together
+constexpr int kRows = 6, kVectors = 4;  // of a block of sums in registers
+constexpr int kTiles = 96;              // transformed together
 
 typedef std::uint16_t bf16;
 typedef __m512 vec;
@@ -34,23 +37,12 @@ inline __m512i paired(vec first, vec second) {
 
 // B^T d: four input pixels to four frequencies.
 struct InputTransform {
-  static constexpr int size = 4;
+  static constexpr int size = 4, frequencies = 4;
   static inline void apply(const vec (&d)[4], vec (&o)[4]) {
     o[0] = d[0] - d[2];
     o[1] = d[1] + d[2];
     o[2] = d[2] - d[1];
     o[3] = d[1] - d[3];
-  }
-};
-
-// A y: two output gradients to four frequencies.
-struct GradientTransform {
-  static constexpr int size = 2;
-  static inline void apply(const vec (&y)[2], vec (&o)[4]) {
-    o[0] = y[0];
-    o[1] = y[0] + y[1];
-    o[2] = y[0] - y[1];
-    o[3] = vec{} - y[1];
   }
 };
 
@@ -63,13 +55,66 @@ inline void kernel_transform(const vec (&g)[3], vec (&o)[4]) {
   o[3] = g[2];
 }
 
-// G^T d: four frequencies to three taps.
-inline void kernel_gradient_transform(const vec (&d)[4], vec (&o)[3]) {
-  const vec half = _mm512_set1_ps(0.5f), sum = half * (d[1] + d[2]), difference = half * (d[1] - d[2]);
-  o[0] = d[0] + sum;
-  o[1] = difference;
-  o[2] = d[3] + sum;
-}
+// The transforms of the kernels' gradient: of the input, of the output's gradient (A y), and of sums to taps (G^T d).
+struct By2 {
+  static constexpr int side = 2, frequencies = 4, pairs = 128;  // pairs of tiles that are transformed together
+  typedef InputTransform Input;
+  struct Gradient {
+    static constexpr int size = 2, frequencies = 4;
+    static inline void apply(const vec (&y)[2], vec (&o)[4]) {
+      o[0] = y[0];
+      o[1] = y[0] + y[1];
+      o[2] = y[0] - y[1];
+      o[3] = vec{} - y[1];
+    }
+  };
+  static inline void to_taps(const vec (&d)[4], vec (&o)[3]) {
+    const vec half = _mm512_set1_ps(0.5f), sum = half * (d[1] + d[2]), difference = half * (d[1] - d[2]);
+    o[0] = d[0] + sum;
+    o[1] = difference;
+    o[2] = d[3] + sum;
+  }
+};
+
+// F(4, 3) with the points 0, ±5/8, ±3/2 and infinity, whose error in bf16 is 0.4 of that with 0, ±1, ±2 and infinity.
+struct By4 {
+  static constexpr int side = 4, frequencies = 6, pairs = 64;
+  static constexpr float a = 0.625f, b = 1.5f, aa = a * a, bb = b * b;
+  struct Input {
+    static constexpr int size = 6, frequencies = 6;
+    static inline void apply(const vec (&d)[6], vec (&o)[6]) {
+      const vec even_a = d[4] - bb * d[2], odd_a = a * (d[3] - bb * d[1]);
+      const vec even_b = d[4] - aa * d[2], odd_b = b * (d[3] - aa * d[1]);
+      o[0] = aa * bb * d[0] - (aa + bb) * d[2] + d[4];
+      o[1] = even_a + odd_a;
+      o[2] = even_a - odd_a;
+      o[3] = even_b + odd_b;
+      o[4] = even_b - odd_b;
+      o[5] = aa * bb * d[1] - (aa + bb) * d[3] + d[5];
+    }
+  };
+  struct Gradient {
+    static constexpr int size = 4, frequencies = 6;
+    static inline void apply(const vec (&y)[4], vec (&o)[6]) {
+      const vec even_a = y[0] + aa * y[2], odd_a = a * (y[1] + aa * y[3]);
+      const vec even_b = y[0] + bb * y[2], odd_b = b * (y[1] + bb * y[3]);
+      o[0] = y[0];
+      o[1] = even_a + odd_a;
+      o[2] = even_a - odd_a;
+      o[3] = even_b + odd_b;
+      o[4] = even_b - odd_b;
+      o[5] = y[3];
+    }
+  };
+  static inline void to_taps(const vec (&d)[6], vec (&o)[3]) {
+    constexpr float of_a = 1 / (2 * aa * (aa - bb)), of_b = 1 / (2 * bb * (bb - aa));
+    const vec sum_a = of_a * (d[1] + d[2]), difference_a = of_a * (d[1] - d[2]);
+    const vec sum_b = of_b * (d[3] + d[4]), difference_b = of_b * (d[3] - d[4]);
+    o[0] = d[0] / (aa * bb) + sum_a + sum_b;
+    o[1] = a * difference_a + b * difference_b;
+    o[2] = aa * sum_a + bb * sum_b + d[5];
+  }
+};
 
 // A map of one sample; a tile's pixels outside of it are zero.
 struct Map {
@@ -91,22 +136,22 @@ struct Square {
   const bf16* pixel[S][S];
 };
 
-// The 16 frequencies of sixteen channels, from channel c on.
+// The frequencies of sixteen channels, from channel c on.
 template <class T>
-inline void spread(const Square<T::size>& from, int c, vec (&o)[4][4]) {
-  constexpr int S = T::size;
-  vec half[S][4];  // [column][row frequency]
-#pragma GCC unroll 4
+inline void spread(const Square<T::size>& from, int c, vec (&o)[T::frequencies][T::frequencies]) {
+  constexpr int S = T::size, F = T::frequencies;
+  vec half[S][F];  // [column][row frequency]
+#pragma GCC unroll 6
   for (int x = 0; x < S; x++) {
     vec d[S];
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int y = 0; y < S; y++) d[y] = widened(from.pixel[y][x] + c);
     T::apply(d, half[x]);
   }
-#pragma GCC unroll 4
-  for (int y = 0; y < 4; y++) {
+#pragma GCC unroll 6
+  for (int y = 0; y < F; y++) {
     vec d[S];
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int x = 0; x < S; x++) d[x] = half[x][y];
     T::apply(d, o[y]);
   }
@@ -132,22 +177,23 @@ void spread_tiles(const Shape& s, const Tiles& tiles, const bf16* x, long first,
 template <class T>
 void spread_pairs(const Tiles& tiles, Map map, long sample_size, int pad, long first, int count, const bf16* zero,
                   std::uint32_t* out) {
+  constexpr int F = T::frequencies;
   const bf16* const samples = map.data;
   const auto square = [&](int i) {
     const Place at = tiles.place(first + i);
     map.data = samples + at.sample * sample_size;
-    return Square<T::size>(map, i < count ? at.y - pad : -kSide - 4, at.x - pad, zero);
+    return Square<T::size>(map, i < count ? at.y - pad : -T::size, at.x - pad, zero);
   };
   for (int i = 0; i < count; i += 2) {
     const Square<T::size> one = square(i), other = square(i + 1);
     for (int c = 0; c < map.channels; c += kLanes) {
-      vec o[4][4], p[4][4];
+      vec o[F][F], p[F][F];
       spread<T>(one, c, o);
       spread<T>(other, c, p);
-#pragma GCC unroll 16
-      for (int f = 0; f < kFrequencies; f++)
-        _mm512_storeu_si512(out + ((long)f * (kGradientTiles / 2) + i / 2) * map.channels + c,
-                            paired(o[f / 4][f % 4], p[f / 4][f % 4]));
+#pragma GCC unroll 36
+      for (int f = 0; f < F * F; f++)
+        _mm512_storeu_si512(out + ((long)f * (tiles.each / 2) + i / 2) * map.channels + c,
+                            paired(o[f / F][f % F], p[f / F][f % F]));
     }
   }
 }
@@ -301,61 +347,119 @@ void convolve(const Shape& s, const bf16* x, const float* w, bool turned, bf16* 
   });
 }
 
-// Sums [frequency][in] over all threads of one output channel to dw[3][3][in].
-void collect_kernel(const float* sums, long thread, int threads, long frequency, int in, float* dw) {
-  for (int c = 0; c < in; c += kLanes) {
-    vec half[3][4];
-#pragma GCC unroll 4
-    for (int x = 0; x < 4; x++) {
-      vec d[4], o[3];
-#pragma GCC unroll 4
-      for (int y = 0; y < 4; y++) {
-        const float* at = sums + (y * 4 + x) * frequency + c;
+// Sums [frequency][width] of one output channel, over all threads, to dw[3][3][in], of which they are a part.
+template <class Scheme>
+void collect_kernel(const float* sums, long thread, int threads, long frequency, int width, int in, float* dw) {
+  constexpr int F = Scheme::frequencies;
+  for (int c = 0; c < width; c += kLanes) {
+    vec half[3][F];
+#pragma GCC unroll 6
+    for (int x = 0; x < F; x++) {
+      vec d[F], o[3];
+#pragma GCC unroll 6
+      for (int y = 0; y < F; y++) {
+        const float* at = sums + (y * F + x) * frequency + c;
         d[y] = _mm512_load_ps(at);
         for (int rank = 1; rank < threads; rank++) d[y] += _mm512_load_ps(at + rank * thread);
       }
-      kernel_gradient_transform(d, o);
+      Scheme::to_taps(d, o);
       for (int y = 0; y < 3; y++) half[y][x] = o[y];
     }
 #pragma GCC unroll 3
     for (int y = 0; y < 3; y++) {
       vec o[3];
-      kernel_gradient_transform(half[y], o);
+      Scheme::to_taps(half[y], o);
       for (int x = 0; x < 3; x++) _mm512_storeu_ps(dw + (y * 3 + x) * in + c, o[x]);
     }
   }
 }
 
-void kernel_gradient(const Shape& s, const bf16* x, const bf16* dy, float* dw, int threads) {
-  const Tiles tiles(s, kSide, kGradientTiles);
-  if (threads > tiles.blocks) threads = tiles.blocks;
-  const long pairs = kGradientTiles / 2, room_in = kFrequencies * pairs * s.in, room_out = kFrequencies * pairs * s.out;
-  const long frequency = (long)s.out * s.in, size = kFrequencies * frequency;
-  const int widest = s.in > s.out ? s.in : s.out;
-  Buffer<std::uint32_t> of_input(threads * room_in), of_output(threads * room_out);
-  Buffer<bf16> zero(widest);
-  Buffer<float> sums(threads * size);  // [rank][frequency][out][in]
-  std::memset(zero.data, 0, sizeof(bf16) * widest);
-  share(threads, [&](int rank) {
-    std::uint32_t *input = of_input.data + rank * room_in, *gradient = of_output.data + rank * room_out;
-    float* sum = sums.data + rank * size;
-    bool add = false;
-    tiles.each_block(threads, rank, [&](long first, int count) {
-      spread_pairs<InputTransform>(tiles, {x, s.height, s.width, s.in}, (long)s.height * s.width * s.in, s.pad, first,
-                                   count, zero.data, input);
-      spread_pairs<GradientTransform>(tiles, {dy, s.out_height, s.out_width, s.out},
-                                      (long)s.out_height * s.out_width * s.out, 0, first, count, zero.data, gradient);
-      for (int f = 0; f < kFrequencies; f++)
-        for (int c = 0; c < s.in; c += kPanel)
-          product(s.out, panel_width(s.in, c), gradient + f * pairs * s.out, 1, s.out, input + f * pairs * s.in + c,
-                  s.in, (count + 1) / 2, sum + f * frequency + c, s.in, add);
-      add = true;
+// The gradient of the kernels. Few tiles are transformed at once, and the threads share the kernels; of many tiles each
+// thread takes its part, block by block, and has sums of its own: whichever needs less memory.
+template <class Scheme>
+struct KernelGradient {
+  static constexpr int kAll = Scheme::frequencies * Scheme::frequencies;
+
+  const Shape& s;
+  const bf16 *x, *dy;
+  float* dw;
+  int threads;
+  Buffer<bf16> zero;
+
+  KernelGradient(const Shape& s, const bf16* x, const bf16* dy, float* dw, int threads)
+      : s(s), x(x), dy(dy), dw(dw), threads(threads), zero(s.in > s.out ? s.in : s.out) {
+    std::memset(zero.data, 0, sizeof(bf16) * (s.in > s.out ? s.in : s.out));
+    const long pairs = (Tiles(s, Scheme::side, 1).count + 1) / 2;
+    if (pairs * (s.in + s.out) < (long)threads * s.in * s.out)
+      at_once(pairs);
+    else
+      by_blocks();
+  }
+
+  void spread_both(const Tiles& tiles, long first, int count, std::uint32_t* input, std::uint32_t* gradient) const {
+    spread_pairs<typename Scheme::Input>(tiles, {x, s.height, s.width, s.in}, (long)s.height * s.width * s.in, s.pad,
+                                         first, count, zero.data, input);
+    spread_pairs<typename Scheme::Gradient>(tiles, {dy, s.out_height, s.out_width, s.out},
+                                            (long)s.out_height * s.out_width * s.out, 0, first, count, zero.data,
+                                            gradient);
+  }
+
+  void at_once(long pairs) const {
+    const Tiles tiles(s, Scheme::side, 2 * pairs);
+    Buffer<std::uint32_t> input(kAll * pairs * s.in), gradient(kAll * pairs * s.out);
+    Buffer<float> rooms(threads * kAll * kRows * kPanel);  // [rank][frequency][out][in] of one block in registers
+    share(threads, [&](int rank) {
+      const long from = pairs * rank / threads, to = pairs * (rank + 1) / threads;
+      const long end = 2 * to < tiles.count ? 2 * to : tiles.count;
+      spread_both(tiles, 2 * from, end - 2 * from, input.data + from * s.in, gradient.data + from * s.out);
     });
-  });
-  share(threads, [&](int rank) {
-    for (long k = (long)s.out * rank / threads; k < (long)s.out * (rank + 1) / threads; k++)
-      collect_kernel(sums.data + k * s.in, size, threads, frequency, s.in, dw + k * 9 * s.in);
-  });
+    share(threads, [&](int rank) {
+      float* sums = rooms.data + rank * kAll * kRows * kPanel;
+      const int from = (long)s.out * rank / threads, to = (long)s.out * (rank + 1) / threads;
+      for (int c = 0; c < s.in; c += kPanel)
+        for (int k = from; k < to; k += kRows) {
+          const int rows = to - k < kRows ? to - k : kRows, width = panel_width(s.in, c);
+          for (int f = 0; f < kAll; f++)
+            product(rows, width, gradient.data + f * pairs * s.out + k, 1, s.out, input.data + f * pairs * s.in + c,
+                    s.in, pairs, sums + f * kRows * kPanel, kPanel, false);
+          for (int r = 0; r < rows; r++)
+            collect_kernel<Scheme>(sums + r * kPanel, 0, 1, kRows * kPanel, width, s.in, dw + (k + r) * 9L * s.in + c);
+        }
+    });
+  }
+
+  void by_blocks() {
+    constexpr long pairs = Scheme::pairs;
+    const Tiles tiles(s, Scheme::side, 2 * pairs);
+    if (threads > tiles.blocks) threads = tiles.blocks;
+    const long room_in = kAll * pairs * s.in, room_out = kAll * pairs * s.out;
+    const long frequency = (long)s.out * s.in, size = kAll * frequency;
+    Buffer<std::uint32_t> of_input(threads * room_in), of_output(threads * room_out);
+    Buffer<float> sums(threads * size);  // [rank][frequency][out][in]
+    share(threads, [&](int rank) {
+      std::uint32_t *input = of_input.data + rank * room_in, *gradient = of_output.data + rank * room_out;
+      float* sum = sums.data + rank * size;
+      bool add = false;
+      tiles.each_block(threads, rank, [&](long first, int count) {
+        spread_both(tiles, first, count, input, gradient);
+        for (int f = 0; f < kAll; f++)
+          for (int c = 0; c < s.in; c += kPanel)
+            product(s.out, panel_width(s.in, c), gradient + f * pairs * s.out, 1, s.out, input + f * pairs * s.in + c,
+                    s.in, (count + 1) / 2, sum + f * frequency + c, s.in, add);
+        add = true;
+      });
+    });
+    share(threads, [&](int rank) {
+      for (long k = (long)s.out * rank / threads; k < (long)s.out * (rank + 1) / threads; k++)
+        collect_kernel<Scheme>(sums.data + k * s.in, size, threads, frequency, s.in, s.in, dw + k * 9 * s.in);
+    });
+  }
+};
+
+// Products of a scheme for each pair of channels.
+template <class Scheme>
+long products(const Shape& s) {
+  return Tiles(s, Scheme::side, 1).count * Scheme::frequencies * Scheme::frequencies;
 }
 
 }  // namespace
@@ -378,6 +482,11 @@ int sanp_winograd_bf16_convolve(const int* shape, const void* x, const float* w,
 int sanp_winograd_bf16_kernel_gradient(const int* shape, const void* x, const void* dy, float* dw, int threads) {
   Shape s;
   std::memcpy(&s, shape, sizeof s);
-  return guarded([&] { kernel_gradient(s, (const bf16*)x, (const bf16*)dy, dw, threads); });
+  return guarded([&] {
+    if (products<By4>(s) < products<By2>(s))
+      KernelGradient<By4>(s, (const bf16*)x, (const bf16*)dy, dw, threads);
+    else
+      KernelGradient<By2>(s, (const bf16*)x, (const bf16*)dy, dw, threads);
+  });
 }
 }
