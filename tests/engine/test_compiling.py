@@ -163,3 +163,17 @@ def test_mixing_samples_runs_in_torch() -> None:
     ]  # fmt: skip
     assert fast.plan.rows[1].why == "flip mixes the samples of a batch"
     assert_same(fast, network, x)
+
+
+@pytest.mark.parametrize("name", ["residual", "dilated"])
+def test_autocast_around_it_changes_nothing(name: str) -> None:
+    make, shape = EXAMPLES[name]
+    torch.manual_seed(0)
+    x = torch.randn(2, *shape)
+    network = gated_network(trained_like(make(), shape), x)
+    wanted = compile(network, x, tune=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        fast = compile(network, x, tune=False)
+        inside = fast(x)
+    assert [row.where for row in fast.plan] == [row.where for row in wanted.plan]
+    assert torch.equal(inside, wanted(x))

@@ -63,7 +63,7 @@ class Engine:
         return self._steps
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of the network in evaluation mode.
+        """The outputs of the network in evaluation mode and in its own precision, inside autocast too.
 
         A network that was trained for a range of budgets takes ``budget`` as well: for this call alone, one budget or a
         list with one for each sample.
@@ -77,7 +77,7 @@ class Engine:
             result = self._at_once(self.only, args[0], lift)
             if result is not None:
                 return result
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
             return self._run(args, kwargs, lift)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -63,7 +63,7 @@ def compile(
     reference = copy_of(network).eval().requires_grad_(False)
     reference.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     cap = _without_cap(reference)
-    with ProgressBar() as bar:
+    with torch.autocast("cpu", enabled=False), ProgressBar() as bar:  # the engine has a number format of its own
         builder = EngineBuilder(reference, in_order(reference, example_input), threads, tune, bar)
         try:
             native_library()
