@@ -2,6 +2,8 @@
 // Everything is static: each file that includes this has instructions of its own.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <functional>
 #include <new>
@@ -55,8 +57,44 @@ struct Buffer {
   T* data;
 };
 
+// The OpenMP threads that torch computes with, where torch has them (GCC's library): they wait in a loop between two of
+// its operators, so that other threads would compete with them for the cores.
+struct OpenMP {
+  void (*parallel)(void (*)(void*), void*, unsigned, unsigned);
+  int (*rank)();
+  int (*size)();
+
+  static const OpenMP& of_torch() {
+    static const OpenMP found{found_as<decltype(parallel)>("GOMP_parallel"),
+                              found_as<decltype(rank)>("omp_get_thread_num"),
+                              found_as<decltype(size)>("omp_get_num_threads")};
+    return found;
+  }
+  bool there() const { return parallel && rank && size; }
+
+ private:
+  template <class F>
+  static F found_as(const char* name) {
+    return reinterpret_cast<F>(dlsym(RTLD_DEFAULT, name));
+  }
+};
+
 // work(rank) on so many threads; which rank does what does not depend on their speed, so sums come out the same.
 static inline void share(int threads, const std::function<void(int)>& work) {
+  const OpenMP& team = OpenMP::of_torch();
+  if (threads > 1 && team.there()) {
+    struct Job {
+      const std::function<void(int)>& work;
+      int threads;
+    } job{work, threads};
+    const auto run = [](void* given) {
+      const Job& job = *static_cast<Job*>(given);
+      const OpenMP& team = OpenMP::of_torch();
+      for (int rank = team.rank(); rank < job.threads; rank += team.size()) job.work(rank);  // a team may be smaller
+    };
+    team.parallel(run, &job, threads, 0);
+    return;
+  }
   std::vector<std::thread> others;
   for (int rank = 1; rank < threads; rank++) others.emplace_back(work, rank);
   work(0);
