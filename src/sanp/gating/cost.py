@@ -20,10 +20,10 @@ class CostModel:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self.layers = tuple(layer for layer in topology.layers if layer.kind == "conv")
-        """the convolutions; PAPER 4.1.1 counts nothing else"""
+        self.layers = tuple(layer for layer in topology.layers if layer.kind != "linear")
+        """the convolutions, pointwise linear layers among them; PAPER 4.1.1 counts nothing else"""
         self.linears = tuple(layer for layer in topology.layers if layer.kind == "linear")
-        """the linear layers, which are in no total; see :meth:`linear_per_layer`"""
+        """the other linear layers, which are in no total; see :meth:`linear_per_layer`"""
         self.gates = {layer.name: layer for layer in self.layers if layer.role == "gated"}
         """the gated layers by name"""
         self._convolutions = _Sides(topology, self.layers)

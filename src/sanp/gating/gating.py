@@ -15,12 +15,14 @@ from sanp.core.modules import unwrapped
 from sanp.gating.cost import CostModel
 from sanp.gating.count import trace_batch
 from sanp.gating.network import GatedNetwork, Origin
+from sanp.gating.pointwise import with_convolutions, write_as_convolutions
 from sanp.gating.sites import FUNCTIONAL, Sites, find_sites
 from sanp.gating.verify import check_unchanged
 from sanp.spm.gated_conv import FollowingConv, GatedConv, MovedNorm
 from sanp.spm.module import SPM, SPMConfig, build_spm
 from sanp.tracing.graph import Trace
 from sanp.tracing.masks import OpenChannels
+from sanp.tracing.pointwise import pointwise_paths
 from sanp.tracing.topology import Topology, build_topology, module_path
 from sanp.tracing.tracer import trace_forward
 
@@ -65,6 +67,9 @@ def gate(
     if not any(True for _ in net.children()):
         net = nn.Sequential(net)  # a single layer needs a parent in which it can be replaced
     trace, example = trace_batch(net, example_input)
+    if pointwise := pointwise_paths(trace):
+        write_as_convolutions(net, pointwise)
+        trace, example = trace_batch(net, example_input)
     sites = find_sites(trace, _skipped_by_name(net, skip), shortcuts)
     if not sites.convolutions:
         raise SanpError(f"{type(net).__name__} ran no convolution on the example: there is nothing to gate")
@@ -77,11 +82,14 @@ def gate(
 
 
 def planned_cost(net: nn.Module, example_input: Any) -> CostModel:
-    """The cost model that ``net`` would have if it were gated; the network is neither changed nor copied.
+    """The cost model that ``net`` would have if it were gated; the network is not changed.
 
     ``example_input`` is what its forward takes.
     """
     trace, _ = trace_batch(net, example_input)
+    written = with_convolutions(net, trace)
+    if written is not net:
+        trace, _ = trace_batch(written, example_input)
     return CostModel(_topology(trace, find_sites(trace, set(), shortcuts=True)))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sanp.tracing.graph import ConvolutionCall, Node, Trace, Value
 from sanp.tracing.masks import LIVE, MaskTable
+from sanp.tracing.pointwise import pointwise_paths
 from sanp.tracing.propagation import Propagation
 
 Role = Literal["gated", "follows", "dense"]
@@ -33,7 +34,8 @@ class Layer:
 
     name: str
     """the path of its module; for the second call of a module ``path:2``, and so on"""
-    kind: Literal["conv", "linear"]
+    kind: Literal["conv", "pointwise", "linear"]
+    """pointwise: a linear layer over the channels of a map, which is a 1x1 convolution under another name"""
     role: Role
     """gated: has an SPM; follows: a depthwise convolution that uses the gates of its input; dense: has no gates"""
     positions: int
@@ -97,6 +99,7 @@ def build_topology(trace: Trace, names: Mapping[int, str], sites: Mapping[int, S
     the index of the layer's node in the trace.
     """
     propagation = Propagation(trace)
+    pointwise = set(pointwise_paths(trace))
     layers: list[Layer] = []
     gate_channels: dict[Value, Tensor] = {}
     for index, node in enumerate(trace.nodes):
@@ -106,7 +109,7 @@ def build_topology(trace: Trace, names: Mapping[int, str], sites: Mapping[int, S
                 gate_channels[sites[index].value] = layer.outputs
             layers.append(layer)
         elif is_linear(node):
-            layers.append(_linear_layer(propagation, node, names[index]))
+            layers.append(_linear_layer(propagation, node, names[index], pointwise))
         propagation.run(node)
         for value in node.outputs:
             if value in gate_channels:
@@ -155,12 +158,12 @@ def _per_sample(propagation: Propagation, batch: int, positions: int) -> int:
     return max(1, round(positions * share))
 
 
-def _linear_layer(propagation: Propagation, node: Node, name: str) -> Layer:
+def _linear_layer(propagation: Propagation, node: Node, name: str, pointwise: set[str]) -> Layer:
     source, matrix = node.args[1:3] if node.op == "addmm" else node.args[:2]
     batch, features = propagation.trace.shapes[source.index]
     return Layer(
         name=name,
-        kind="linear",
+        kind="pointwise" if module_path(name) in pointwise else "linear",
         role="dense",
         positions=_per_sample(propagation, batch, 1),
         taps=1,

@@ -95,6 +95,13 @@ def last_index(shape: Shape) -> Tensor:
     return torch.arange(int(np.prod(shape))).reshape(shape).permute(1, 2, 0)
 
 
+def takes_affine(conv: Pending, shift: Floats) -> bool:
+    """Whether a scale and this shift by channel can become part of a convolution: a pruned channel stays zero only
+    without a shift."""
+    pruned = conv.gate >= 0 or conv.follows
+    return conv.residual < 0 and conv.act is None and not (pruned and shift.any())
+
+
 def affine(conv: Pending, scale: Floats, shift: Floats) -> Pending:
     """scale · conv + shift by channel."""
     rows = scale.reshape(-1, *(1,) * (conv.weight.ndim - 1))

@@ -15,7 +15,17 @@ from sanp.engine.lowering.activation import IDENTITY, Activation
 from sanp.engine.lowering.arranging import arranged, numbered
 from sanp.engine.lowering.convolutions import spread_out, transposed, window_of
 from sanp.engine.lowering.gate_weights import floats
-from sanp.engine.lowering.known import ChannelsLast, Known, Moved, Padded, Pending, Places, affine, last_index
+from sanp.engine.lowering.known import (
+    ChannelsLast,
+    Known,
+    Moved,
+    Padded,
+    Pending,
+    Places,
+    affine,
+    last_index,
+    takes_affine,
+)
 from sanp.engine.lowering.shapes import Floats, Pair, Shape, Window, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.lowering.writer import Writer
@@ -193,14 +203,14 @@ class Lowering:
     def scale_and_shift(
         self, value: Value, scale: Floats, shift: Floats, *, fills: bool
     ) -> "int | Pending | ChannelsLast":
-        """scale · value + shift by channel, inside the convolution that makes it where that is dense and waiting."""
+        """scale · value + shift by channel, inside the convolution that makes it where that is possible."""
         last = self.channels_last(value)
         if last is not None:
-            if isinstance(last.inner, Pending):
+            if isinstance(last.inner, Pending) and takes_affine(last.inner, shift):
                 return ChannelsLast(affine(last.inner, scale, shift))
-            return ChannelsLast(self.writer.affine(last.inner, scale, shift, fills=fills))
+            return ChannelsLast(self.writer.affine(self._written_out(last.inner), scale, shift, fills=fills))
         waiting = self.pending(value)
-        if waiting is not None and waiting.gate < 0 and not waiting.follows and waiting.residual < 0:
+        if waiting is not None and takes_affine(waiting, shift):
             return affine(waiting, scale, shift)
         return self.writer.affine(self.native(value), scale, shift, fills=fills)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sanp.engine.lowering.known import NOT_KNOWN, Moved
+from sanp.engine.lowering.known import NOT_KNOWN, ChannelsLast, Moved
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.graph import Node, Value
@@ -79,6 +79,12 @@ def _run(node: Node, source: Value, given: Tensor) -> Any:
 def _move_last(low: Lowering, node: Node, source: Value) -> bool:
     """Whether a move leaves the channels of a map last, in rows by pixel too, or takes them first again."""
     last, out = low.channels_last(source), node.outputs[0]
+    if last is None and out is not None and node.op == "permute" and list(node.args[1]) == [0, 2, 3, 1]:
+        waiting = low.pending(source)
+        if waiting is None or waiting.act is not None or waiting.spread is not None:
+            return False
+        low.define(out, ChannelsLast(waiting))  # it can still take in what follows
+        return True
     if last is None or out is None:
         return False
     before, after = low.shape(source), low.shape(out)

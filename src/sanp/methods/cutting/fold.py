@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from sanp.core.modules import evaluating
 from sanp.gating.network import GatedNetwork
+from sanp.gating.pointwise import PointwiseLinear
 from sanp.methods.cutting.cut import CUT_TOLERANCE, CutNetwork, cut
 from sanp.methods.cutting.find_groups import find_groups
 from sanp.methods.cutting.groups import ChannelGroups
@@ -43,8 +44,11 @@ def cut_constant_gates(gated: GatedNetwork, net: nn.Module, example: Tensor) -> 
 def ungated(gated: GatedNetwork, net: nn.Module) -> nn.Module | None:
     """A copy of ``net`` with the weights of the gated network and without gates.
 
-    None if the network's own forward calls the batch norm of a gated layer as a function.
+    None if the network's own forward calls the batch norm of a gated layer as a function, or if linear layers of
+    ``net`` were written as convolutions.
     """
+    if any(isinstance(module, PointwiseLinear) for module in gated.net.modules()):
+        return None
     plain = copy.deepcopy(net)
     own = plain.state_dict()
     plain.load_state_dict({key: value for key, value in gated.net.state_dict().items() if key in own}, strict=False)

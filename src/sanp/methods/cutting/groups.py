@@ -27,7 +27,12 @@ class GroupedLayer:
     outputs: Tensor
     """(C_out,): the ids of its output channels"""
     positions: int = 0
-    """how often a convolution's kernel is applied in one forward; 0 for other layers"""
+    """how often its kernel is applied in one forward, of a convolution or a pointwise linear layer; 0 for others"""
+
+    @property
+    def is_conv(self) -> bool:
+        """Whether it is a convolution that ran."""
+        return self.positions > 0 and not isinstance(self.module, nn.Linear)
 
 
 @dataclass
@@ -75,7 +80,7 @@ class ChannelGroups:
     @property
     def convs(self) -> dict[str, GroupedLayer]:
         """The convolutions, in order of execution."""
-        return {path: member for path, member in self.members.items() if member.positions}
+        return {path: member for path, member in self.members.items() if member.is_conv}
 
     def removable(self, path: str) -> Tensor:
         """Whether each output channel of the convolution at ``path`` can be removed (C_out,)."""
@@ -86,12 +91,16 @@ class ChannelGroups:
         return self.other_flops + sum(self.layer_flops(removed).values())
 
     def layer_flops(self, removed: set[int]) -> dict[str, int]:
-        """FLOPs of each convolution, by path, without the groups ``removed``."""
+        """FLOPs of each convolution and pointwise linear layer, by path, without the groups ``removed``."""
         found = {}
-        for path, member in self.convs.items():
+        for path, member in self.members.items():
+            if not member.positions:
+                continue
             assert member.inputs is not None
             inputs, outputs = (int(self.kept(side, removed).sum()) for side in (member.inputs, member.outputs))
-            groups, taps = convolution(member.module).groups, prod(convolution(member.module).kernel_size)
+            groups, taps = 1, 1
+            if member.is_conv:
+                groups, taps = convolution(member.module).groups, prod(convolution(member.module).kernel_size)
             per_group = 1 if groups == len(member.inputs) else inputs // groups
             found[path] = conv_flops(member.positions, per_group, taps, outputs)
         return found
