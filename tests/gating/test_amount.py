@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 
 from sanp.core.errors import SanpError
@@ -48,3 +49,7 @@ def test_a_time_is_a_share_by_the_latency_table() -> None:
     assert table.kept(9.0) == 1.0
     with pytest.raises(SanpError, match=r"0\.5ms is below 1ms.*20\.0%.*dense network: 4ms"):
         table.kept(0.5)
+
+
+def test_a_number_of_numpy_is_a_share_like_any_other() -> None:
+    assert parse_budget(np.float32(0.25)) == parse_budget(0.25) == Amount(0.25, "share")

@@ -77,6 +77,8 @@ def parse_budget(given: object) -> Amount:
     """Reads a budget: a share (``0.35``, ``"35%"``), a count (``"60M"``, ``"1.2G"``) or a time (``"2.5ms"``)."""
     if isinstance(given, Amount):
         return _checked(given, given)
+    if isinstance(given, np.floating):
+        given = float(given)
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise SanpError(f"budget {shown(given)} is a {type(given).__name__}; wanted: {_WANTED}")
     if not isinstance(given, str):
