@@ -165,7 +165,7 @@ def calibrate_target(network: PixelGatedNetwork, task: Task, kept: float) -> Non
     """Sets the target T so that the share ``kept`` of the dense FLOPs is computed for some training images."""
     if not task.config.calibrate_images:
         return
-    format = Format(network, task.config.precision)
+    format = Format(network, task.config.precision, exact=True)
     batches = first_images(task.loader, min(512, task.config.calibrate_images), format)
 
     def kept_at(target: float) -> float:

@@ -215,7 +215,7 @@ def finish_thresholds(gated: GatedNetwork, task: Task, kept: float) -> None:
     ``kept`` is the budget as a share of the dense FLOPs; it is met on some training images, with their mean saliencies.
     """
     finish_norms(gated, task)
-    format = Format(gated, task.config.precision)
+    format = Format(gated, task.config.precision, exact=True)
     batches = first_images(task.loader, FINISH_IMAGES, format)
     with format.autocast(), torch.no_grad(), evaluating(gated):
         with record(gated) as gates:

@@ -89,7 +89,7 @@ def to_last_epoch(task: Task) -> None:
 def finish_norms(net: nn.Module, task: Task) -> None:
     """After the last step of a network without thresholds: estimates the batch norm statistics."""
     to_last_epoch(task)
-    format = Format(net, task.config.precision)
+    format = Format(net, task.config.precision, exact=True)
     with format.autocast():
         estimate_norms(net, task.loader, task.config.norm_batches, format)
 
@@ -97,7 +97,7 @@ def finish_norms(net: nn.Module, task: Task) -> None:
 def finish(gated: GatedNetwork, task: Task, kept: float) -> None:
     """After the last step: estimates the batch norm statistics and calibrates the thresholds to the share ``kept``."""
     to_last_epoch(task)
-    format = Format(gated, task.config.precision)
+    format = Format(gated, task.config.precision, exact=True)
     count = task.config.calibrate_images
     reached = kept
     with format.autocast():
@@ -117,7 +117,7 @@ def finish(gated: GatedNetwork, task: Task, kept: float) -> None:
 def finish_range(gated: GatedNetwork, task: Task) -> None:
     """After the last step of training for a range: measures which threshold has which cost. Batch norms stay."""
     to_last_epoch(task)
-    format = Format(gated, task.config.precision)
+    format = Format(gated, task.config.precision, exact=True)
     with format.autocast():
         gated.set_budget(task.budget, first_images(task.loader, max(1, task.config.calibrate_images), format))
     same_everywhere(gated)
@@ -128,7 +128,7 @@ def finish_cap(gated: GatedNetwork, task: Task) -> None:
     if task.max_flops is None:
         return
     to_last_epoch(task)
-    format = Format(gated, task.config.precision)
+    format = Format(gated, task.config.precision, exact=True)
     with format.autocast():
         gated.set_max_flops(task.max_flops, first_images(task.loader, USUAL, format))
     if gated.cap is not None:  # of the first process, since each has seen other images

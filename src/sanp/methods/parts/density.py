@@ -116,7 +116,7 @@ def finish_density(gated: GatedNetwork, task: Task, kept: float) -> None:
     ``kept`` is a share of the dense FLOPs; it is met on some training images.
     """
     finish_norms(gated, task)
-    format = Format(gated, task.config.precision)
+    format = Format(gated, task.config.precision, exact=True)
     batches = first_images(task.loader, CALIBRATE, format)
     with format.autocast():
         calibrate_thresholds(gated, kept, batches)

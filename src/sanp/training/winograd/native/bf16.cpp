@@ -1,10 +1,8 @@
-// Winograd's F(2x2, 3x3) and its two gradients (Lavin and Gray, arXiv:1509.09308) on channels-last bf16 maps, for
-// AVX-512 with bf16. A map is cut into tiles of 2x2 output pixels; each tile becomes 16 frequencies, in each of which
-// the convolution is a product of matrices: 4/9 of the multiplications. Transforms are computed in float32, products of
-// bf16 pairs are summed in float32. Lanes are channels, so both channel counts are multiples of 16.
-//
-// The gradient of the kernels is summed over many tiles and stands a coarser rounding: it takes F(4x4, 3x3), a quarter
-// of the multiplications, where maps are large enough for its tiles.
+// Winograd's F(4x4, 3x3) and F(2x2, 3x3) and their gradients (Lavin and Gray, arXiv:1509.09308) on channels-last bf16
+// maps, for AVX-512 with bf16. A map is cut into tiles of 4x4 or 2x2 output pixels; each tile becomes 36 or 16
+// frequencies, in each of which the convolution is a product of matrices: 1/4 or 4/9 of the multiplications. Transforms
+// are computed in float32, products of bf16 pairs are summed in float32. Lanes are channels, so both channel counts are
+// multiples of 16. Whichever scheme needs fewer products for a map's size is taken.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -16,9 +14,8 @@ namespace {
 
 using namespace sanp_training;
 
-constexpr int kLanes = 16, kFrequencies = 16, kSide = 2;
+constexpr int kLanes = 16;
 constexpr int kRows = 6, kVectors = 4;  // of a block of sums in registers
-constexpr int kTiles = 96;              // transformed together
 
 typedef std::uint16_t bf16;
 typedef __m512 vec;
@@ -35,30 +32,20 @@ inline __m512i paired(vec first, vec second) {
   return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-// B^T d: four input pixels to four frequencies.
-struct InputTransform {
-  static constexpr int size = 4, frequencies = 4;
-  static inline void apply(const vec (&d)[4], vec (&o)[4]) {
-    o[0] = d[0] - d[2];
-    o[1] = d[1] + d[2];
-    o[2] = d[2] - d[1];
-    o[3] = d[1] - d[3];
-  }
-};
-
-// G g: three taps to four frequencies.
-inline void kernel_transform(const vec (&g)[3], vec (&o)[4]) {
-  const vec half = _mm512_set1_ps(0.5f), outer = half * (g[0] + g[2]), inner = half * g[1];
-  o[0] = g[0];
-  o[1] = outer + inner;
-  o[2] = outer - inner;
-  o[3] = g[2];
-}
-
-// The transforms of the kernels' gradient: of the input, of the output's gradient (A y), and of sums to taps (G^T d).
+// A scheme has the transforms of its input (B^T d), of three taps (G g), of sums to output pixels (A^T m), and their
+// transposes for the gradient of the kernels: of the output's gradient (A y), and of sums to taps (G^T d).
 struct By2 {
-  static constexpr int side = 2, frequencies = 4, pairs = 128;  // pairs of tiles that are transformed together
-  typedef InputTransform Input;
+  static constexpr int side = 2, frequencies = 4;
+  static constexpr int tiles = 96, pairs = 128;  // tiles, and in the gradient pairs of them, that are transformed together
+  struct Input {
+    static constexpr int size = 4, frequencies = 4;
+    static inline void apply(const vec (&d)[4], vec (&o)[4]) {
+      o[0] = d[0] - d[2];
+      o[1] = d[1] + d[2];
+      o[2] = d[2] - d[1];
+      o[3] = d[1] - d[3];
+    }
+  };
   struct Gradient {
     static constexpr int size = 2, frequencies = 4;
     static inline void apply(const vec (&y)[2], vec (&o)[4]) {
@@ -68,18 +55,31 @@ struct By2 {
       o[3] = vec{} - y[1];
     }
   };
+  static inline void of_taps(const vec (&g)[3], vec (&o)[4]) {
+    const vec half = _mm512_set1_ps(0.5f), outer = half * (g[0] + g[2]), inner = half * g[1];
+    o[0] = g[0];
+    o[1] = outer + inner;
+    o[2] = outer - inner;
+    o[3] = g[2];
+  }
   static inline void to_taps(const vec (&d)[4], vec (&o)[3]) {
     const vec half = _mm512_set1_ps(0.5f), sum = half * (d[1] + d[2]), difference = half * (d[1] - d[2]);
     o[0] = d[0] + sum;
     o[1] = difference;
     o[2] = d[3] + sum;
   }
+  static inline void to_pixels(const vec (&m)[4], vec (&o)[2]) {
+    o[0] = m[0] + m[1] + m[2];
+    o[1] = m[1] - m[2] - m[3];
+  }
 };
 
 // F(4, 3) with the points 0, ±5/8, ±3/2 and infinity, whose error in bf16 is 0.4 of that with 0, ±1, ±2 and infinity.
 struct By4 {
-  static constexpr int side = 4, frequencies = 6, pairs = 64;
+  static constexpr int side = 4, frequencies = 6;
+  static constexpr int tiles = 36, pairs = 64;
   static constexpr float a = 0.625f, b = 1.5f, aa = a * a, bb = b * b;
+  static constexpr float of_a = 1 / (2 * aa * (aa - bb)), of_b = 1 / (2 * bb * (bb - aa));
   struct Input {
     static constexpr int size = 6, frequencies = 6;
     static inline void apply(const vec (&d)[6], vec (&o)[6]) {
@@ -106,13 +106,30 @@ struct By4 {
       o[5] = y[3];
     }
   };
+  static inline void of_taps(const vec (&g)[3], vec (&o)[6]) {
+    const vec even_a = of_a * (g[0] + aa * g[2]), odd_a = of_a * a * g[1];
+    const vec even_b = of_b * (g[0] + bb * g[2]), odd_b = of_b * b * g[1];
+    o[0] = g[0] / (aa * bb);
+    o[1] = even_a + odd_a;
+    o[2] = even_a - odd_a;
+    o[3] = even_b + odd_b;
+    o[4] = even_b - odd_b;
+    o[5] = g[2];
+  }
   static inline void to_taps(const vec (&d)[6], vec (&o)[3]) {
-    constexpr float of_a = 1 / (2 * aa * (aa - bb)), of_b = 1 / (2 * bb * (bb - aa));
     const vec sum_a = of_a * (d[1] + d[2]), difference_a = of_a * (d[1] - d[2]);
     const vec sum_b = of_b * (d[3] + d[4]), difference_b = of_b * (d[3] - d[4]);
     o[0] = d[0] / (aa * bb) + sum_a + sum_b;
     o[1] = a * difference_a + b * difference_b;
     o[2] = aa * sum_a + bb * sum_b + d[5];
+  }
+  static inline void to_pixels(const vec (&m)[6], vec (&o)[4]) {
+    const vec sum_a = m[1] + m[2], difference_a = a * (m[1] - m[2]);
+    const vec sum_b = m[3] + m[4], difference_b = b * (m[3] - m[4]);
+    o[0] = m[0] + sum_a + sum_b;
+    o[1] = difference_a + difference_b;
+    o[2] = aa * sum_a + bb * sum_b;
+    o[3] = aa * difference_a + bb * difference_b + m[5];
   }
 };
 
@@ -157,18 +174,28 @@ inline void spread(const Square<T::size>& from, int c, vec (&o)[T::frequencies][
   }
 }
 
+// The distance from one frequency to the next in [frequency][tile][channel]: an odd number of cache lines, since the
+// frequencies of a tile are written and read together, and would share few places in the first-level cache.
+template <class Scheme, class T>
+constexpr long apart(int channels) {
+  return ((long)Scheme::tiles * channels * sizeof(T) / 64 | 1) * (64 / sizeof(T));
+}
+
 // Frequencies of some tiles to out[frequency][tile][channel].
+template <class Scheme>
 void spread_tiles(const Shape& s, const Tiles& tiles, const bf16* x, long first, int count, const bf16* zero,
                   bf16* out) {
+  constexpr int F = Scheme::frequencies;
+  const long each = apart<Scheme, bf16>(s.in);
   for (int i = 0; i < count; i++) {
     const Place at = tiles.place(first + i);
     const Map map{x + (long)at.sample * s.height * s.width * s.in, s.height, s.width, s.in};
-    const Square<4> square(map, at.y - s.pad, at.x - s.pad, zero);
+    const Square<Scheme::Input::size> square(map, at.y - s.pad, at.x - s.pad, zero);
     for (int c = 0; c < s.in; c += kLanes) {
-      vec o[4][4];
-      spread<InputTransform>(square, c, o);
-#pragma GCC unroll 16
-      for (int f = 0; f < kFrequencies; f++) store(out + ((long)f * kTiles + i) * s.in + c, o[f / 4][f % 4]);
+      vec o[F][F];
+      spread<typename Scheme::Input>(square, c, o);
+#pragma GCC unroll 36
+      for (int f = 0; f < F * F; f++) store(out + f * each + (long)i * s.in + c, o[f / F][f % F]);
     }
   }
 }
@@ -199,23 +226,31 @@ void spread_pairs(const Tiles& tiles, Map map, long sample_size, int pad, long f
 }
 
 // Sums [frequency][tile][channel] of one tile to its output pixels inside the map.
+template <class Scheme>
 void collect(const float* sums, bf16* map, const Shape& s, const Place& at) {
+  constexpr int F = Scheme::frequencies, S = Scheme::side;
+  const int rows = s.out_height - at.y < S ? s.out_height - at.y : S, columns = s.out_width - at.x;
+  const long each = apart<Scheme, float>(s.out);
   for (int c = 0; c < s.out; c += kLanes) {
-    vec half[4][2];  // [column frequency][row]
-#pragma GCC unroll 4
-    for (int x = 0; x < 4; x++) {
-      vec m[4];
-#pragma GCC unroll 4
-      for (int y = 0; y < 4; y++) m[y] = _mm512_load_ps(sums + (long)(y * 4 + x) * kTiles * s.out + c);
-      half[x][0] = m[0] + m[1] + m[2];
-      half[x][1] = m[1] - m[2] - m[3];
+    vec half[F][S];  // [column frequency][row]
+#pragma GCC unroll 6
+    for (int x = 0; x < F; x++) {
+      vec m[F];
+#pragma GCC unroll 6
+      for (int y = 0; y < F; y++) m[y] = _mm512_load_ps(sums + (y * F + x) * each + c);
+      Scheme::to_pixels(m, half[x]);
     }
-#pragma GCC unroll 2
-    for (int y = 0; y < 2; y++) {
-      if (at.y + y >= s.out_height) break;
+#pragma GCC unroll 4
+    for (int y = 0; y < S; y++) {
+      if (y >= rows) break;
+      vec m[F], o[S];
+#pragma GCC unroll 6
+      for (int x = 0; x < F; x++) m[x] = half[x][y];
+      Scheme::to_pixels(m, o);
       bf16* row = map + ((long)(at.y + y) * s.out_width + at.x) * s.out + c;
-      store(row, half[0][y] + half[1][y] + half[2][y]);
-      if (at.x + 1 < s.out_width) store(row + s.out, half[1][y] - half[2][y] - half[3][y]);
+#pragma GCC unroll 4
+      for (int x = 0; x < S; x++)
+        if (x < columns) store(row + (long)x * s.out, o[x]);
     }
   }
 }
@@ -265,83 +300,90 @@ constexpr int kPanel = kLanes * kVectors;
 inline int panel_width(int channels, int from) { return channels - from < kPanel ? channels - from : kPanel; }
 
 // The frequencies of sixteen kernels' taps: w[out][3][3][in] from input channel c on.
-inline void spread_kernel(const float* w, long in, bool turned, vec (&o)[4][4]) {
-  vec half[3][4];
+template <class Scheme, int F = Scheme::frequencies>
+inline void spread_kernel(const float* w, long in, bool turned, vec (&o)[F][F]) {
+  vec half[3][F];
 #pragma GCC unroll 3
   for (int x = 0; x < 3; x++) {
     vec g[3];
 #pragma GCC unroll 3
     for (int y = 0; y < 3; y++) g[y] = _mm512_loadu_ps(w + (turned ? (2 - y) * 3 + 2 - x : y * 3 + x) * in);
-    kernel_transform(g, half[x]);
+    Scheme::of_taps(g, half[x]);
   }
-#pragma GCC unroll 4
-  for (int y = 0; y < 4; y++) {
+#pragma GCC unroll 6
+  for (int y = 0; y < F; y++) {
     const vec g[3] = {half[0][y], half[1][y], half[2][y]};
-    kernel_transform(g, o[y]);
+    Scheme::of_taps(g, o[y]);
   }
 }
 
 // Kernels w[out][3][3][in] to u[frequency][panel][in / 2][lane] of pairs of input channels; lanes are output channels.
+template <class Scheme>
 void transform_kernels(const Shape& s, const float* w, int from, int to, std::uint32_t* u) {
+  constexpr int F = Scheme::frequencies;
   const long size = (long)s.in / 2 * s.out;
-  for (int k = from; k < to; k++) {
-    const int panel = k / kPanel * kPanel, width = panel_width(s.out, panel);
-    for (int c = 0; c < s.in; c += kLanes) {
-      vec o[4][4];
-      spread_kernel(w + (long)k * 9 * s.in + c, s.in, false, o);
-      std::uint32_t* to_pair = u + (long)panel * (s.in / 2) + (long)c / 2 * width + k - panel;
-      for (int f = 0; f < kFrequencies; f++) {
-        alignas(32) std::uint32_t pairs[kLanes / 2];
-        _mm256_store_si256((__m256i*)pairs, narrowed(o[f / 4][f % 4]));
-        for (int j = 0; j < kLanes / 2; j++) to_pair[f * size + (long)j * width] = pairs[j];
+  for (int panel = from / kPanel * kPanel; panel < to; panel += kPanel) {
+    const int width = panel_width(s.out, panel), end = panel + width < to ? panel + width : to;
+    for (int c = 0; c < s.in; c += kLanes)  // outside of k, whose pairs are neighbours in memory
+      for (int k = from > panel ? from : panel; k < end; k++) {
+        vec o[F][F];
+        spread_kernel<Scheme>(w + (long)k * 9 * s.in + c, s.in, false, o);
+        std::uint32_t* to_pair = u + (long)panel * (s.in / 2) + (long)c / 2 * width + k - panel;
+        for (int f = 0; f < F * F; f++) {
+          alignas(32) std::uint32_t pairs[kLanes / 2];
+          _mm256_store_si256((__m256i*)pairs, narrowed(o[f / F][f % F]));
+          for (int j = 0; j < kLanes / 2; j++) to_pair[f * size + (long)j * width] = pairs[j];
+        }
       }
-    }
   }
 }
 
 // The same for the input's gradient, with kernels w[in][3][3][out] turned by 180 degrees.
+template <class Scheme>
 void transform_turned_kernels(const Shape& s, const float* w, int from, int to, std::uint32_t* u) {
+  constexpr int F = Scheme::frequencies;
   const long size = (long)s.in / 2 * s.out;
   for (int k = from / 2 * 2; k < to / 2 * 2; k += 2)
     for (int c = 0; c < s.out; c += kLanes) {
       const int panel = c / kPanel * kPanel, width = panel_width(s.out, panel);
-      vec o[4][4], p[4][4];
-      spread_kernel(w + (long)k * 9 * s.out + c, s.out, true, o);
-      spread_kernel(w + (long)(k + 1) * 9 * s.out + c, s.out, true, p);
-      for (int f = 0; f < kFrequencies; f++)
+      vec o[F][F], p[F][F];
+      spread_kernel<Scheme>(w + (long)k * 9 * s.out + c, s.out, true, o);
+      spread_kernel<Scheme>(w + (long)(k + 1) * 9 * s.out + c, s.out, true, p);
+      for (int f = 0; f < F * F; f++)
         _mm512_store_si512(u + f * size + (long)panel * (s.in / 2) + (long)k / 2 * width + c - panel,
-                           paired(o[f / 4][f % 4], p[f / 4][f % 4]));
+                           paired(o[f / F][f % F], p[f / F][f % F]));
     }
 }
 
+template <class Scheme>
 void convolve(const Shape& s, const bf16* x, const float* w, bool turned, bf16* y, int threads) {
-  const Tiles tiles(s, kSide, kTiles);
-  const long size = (long)s.in / 2 * s.out, room_in = (long)kFrequencies * kTiles * s.in,
-             room_out = (long)kFrequencies * kTiles * s.out;
-  Buffer<std::uint32_t> u(kFrequencies * size);
+  constexpr int kAll = Scheme::frequencies * Scheme::frequencies;
+  const Tiles tiles(s, Scheme::side, Scheme::tiles);
+  const long of_input = apart<Scheme, bf16>(s.in), of_sums = apart<Scheme, float>(s.out);
+  const long size = (long)s.in / 2 * s.out, room_in = kAll * of_input, room_out = kAll * of_sums;
+  Buffer<std::uint32_t> u(kAll * size);
   Buffer<bf16> frequencies(threads * room_in), zero(s.in);
   Buffer<float> products(threads * room_out);
   std::memset(zero.data, 0, sizeof(bf16) * s.in);
   const int kernels = turned ? s.in : s.out;
   share(threads, [&](int rank) {
-    (turned ? transform_turned_kernels : transform_kernels)(s, w, (long)kernels * rank / threads,
-                                                            (long)kernels * (rank + 1) / threads, u.data);
+    (turned ? transform_turned_kernels<Scheme> : transform_kernels<Scheme>)(
+        s, w, (long)kernels * rank / threads, (long)kernels * (rank + 1) / threads, u.data);
   });
   share(threads, [&](int rank) {
     bf16* input = frequencies.data + rank * room_in;
     float* sums = products.data + rank * room_out;
     tiles.each_block(threads, rank, [&](long first, int count) {
-      spread_tiles(s, tiles, x, first, count, zero.data, input);
-      for (int f = 0; f < kFrequencies; f++)
+      spread_tiles<Scheme>(s, tiles, x, first, count, zero.data, input);
+      for (int f = 0; f < kAll; f++)
         for (int k = 0; k < s.out; k += kPanel) {
           const int width = panel_width(s.out, k);
-          product(count, width, (const std::uint32_t*)(input + (long)f * kTiles * s.in), s.in / 2, 1,
-                  u.data + f * size + (long)k * (s.in / 2), width, s.in / 2, sums + (long)f * kTiles * s.out + k, s.out,
-                  false);
+          product(count, width, (const std::uint32_t*)(input + f * of_input), s.in / 2, 1,
+                  u.data + f * size + (long)k * (s.in / 2), width, s.in / 2, sums + f * of_sums + k, s.out, false);
         }
       for (int i = 0; i < count; i++) {
         const Place at = tiles.place(first + i);
-        collect(sums + (long)i * s.out, y + (long)at.sample * s.out_height * s.out_width * s.out, s, at);
+        collect<Scheme>(sums + (long)i * s.out, y + (long)at.sample * s.out_height * s.out_width * s.out, s, at);
       }
     });
   });
@@ -476,7 +518,12 @@ int sanp_winograd_bf16_usable() {
 int sanp_winograd_bf16_convolve(const int* shape, const void* x, const float* w, int turned, void* y, int threads) {
   Shape s;
   std::memcpy(&s, shape, sizeof s);
-  return guarded([&] { convolve(s, (const bf16*)x, w, turned != 0, (bf16*)y, threads); });
+  return guarded([&] {
+    if (products<By4>(s) < products<By2>(s))
+      convolve<By4>(s, (const bf16*)x, w, turned != 0, (bf16*)y, threads);
+    else
+      convolve<By2>(s, (const bf16*)x, w, turned != 0, (bf16*)y, threads);
+  });
 }
 
 int sanp_winograd_bf16_kernel_gradient(const int* shape, const void* x, const void* dy, float* dw, int threads) {
