@@ -87,6 +87,20 @@ def test_an_engine_that_could_be_compared_with_nothing_is_not_given_out() -> Non
     assert fast.plan.instruction_set == "none"
 
 
+def test_the_first_sample_alone_is_compared_with_its_row_of_the_batch() -> None:
+    gated = sanp.gate(Overflows(), torch.zeros(1, 3, 8, 8)).eval()
+    batch = 1e-9 * torch.randn(3, 3, 8, 8)
+    fast = sanp.compile(gated, batch)
+    ran: list[int] = []
+    call = type(fast).__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(fast), "__call__", lambda self, x: (ran.append(len(x)), call(self, x))[1])
+        assert disagreement(fast, gated, batch, alone=1) is None
+        patch.setattr(type(fast), "__call__", lambda self, x: call(self, x) * 1.001)
+        assert disagreement(fast, gated, batch, alone=1) == "the engine differs from itself"
+    assert ran == [1]
+
+
 def test_a_varied_batch_begins_with_the_example_and_has_no_sample_twice() -> None:
     example = torch.randn(2, 3, 4, 4)
     batch = varied_batch(example, 5)

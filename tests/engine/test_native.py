@@ -150,12 +150,12 @@ def test_an_unknown_instruction_set_is_refused_with_the_known_ones(monkeypatch: 
 )
 def test_a_program_that_is_not_sound_is_refused(code: list[int], message: str) -> None:
     with pytest.raises(SanpError, match=message):
-        NativeProgram(code, np.zeros(2, np.float32), [], [])
+        NativeProgram(code, [np.zeros(2, np.float32)], [], [])
 
 
 def test_random_numbers_as_a_program_never_crash() -> None:
     dice = np.random.default_rng(0)
-    small = np.zeros(64, np.float32)
+    small = [np.zeros(40, np.float32), np.zeros(24, np.float32)]
     sound = ProgramWriter()
     x = sound.input(2, 5, 5)
     weight, bias = np.ones((3, 2, 3, 3), np.float32), np.ones(3, np.float32)

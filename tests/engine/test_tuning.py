@@ -159,6 +159,15 @@ def test_the_noise_is_that_of_the_algorithms_that_may_be_the_best() -> None:
     assert Timing.of({0: np.array([2.0, 1.0])}, 3) == Timing({0: 1.0}, 7.0, 2)
 
 
+def test_of_one_more_round_the_noise_is_how_far_it_lies_from_the_earlier_ones() -> None:
+    before = Timing({0: 1.0, 1: 1.1, 2: 4.0}, 0.3, 2)
+    assert before.two_best == [0, 1]
+    again = Timing({0: 1.02, 1: 1.045}, 0.0, 1).joined(before)
+    assert again.least == {0: 1.0, 1: 1.045, 2: 4.0}
+    assert (round(again.noise, 6), again.rounds) == (0.05, 3)  # 1.045 is 5 % below 1.1, 1.02 is 2 % above 1
+    assert Timing({0: 1.6, 1: 1.7}, 0.0, 1).joined(before).noise == 0.3  # a busy round says nothing
+
+
 def test_every_algorithm_is_timed_and_one_that_is_far_behind_only_once(tuning: Path) -> None:
     net = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
     compile(net, torch.zeros(1, 16, 32, 32))

@@ -4,12 +4,17 @@ import copy
 from types import CellType, FunctionType
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sanp.core.errors import SanpError
 from sanp.core.modules import tensors_in
 
+_LARGE = 4 << 20
+"""bytes from which numpy asks the system for large pages"""
+_LINE = 16
+"""floats of a cache line"""
 HOOKS = "_forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks _state_dict_hooks".split()
 
 
@@ -25,6 +30,8 @@ def copy_of(net: nn.Module) -> nn.Module:
         for tensor in tensors_in([value for key, value in vars(module).items() if key not in ("_modules",)], depth=0):
             if not tensor.is_leaf:
                 memo[id(tensor)] = tensor.detach().clone()
+            elif type(tensor) is nn.Parameter and _is_large(tensor):
+                memo[id(tensor)] = nn.Parameter(_on_large_pages(tensor.detach()), tensor.requires_grad)
     try:
         with torch.no_grad():  # otherwise the parameters of a copied ScriptModule are not leaf tensors
             copied = copy.deepcopy(net, memo)
@@ -37,6 +44,20 @@ def copy_of(net: nn.Module) -> nn.Module:
         if not isinstance(module, torch.jit.ScriptModule):
             _rebind(module, instead)
     return copied
+
+
+def _is_large(tensor: Tensor) -> bool:
+    """Plain numbers in the processor's memory that take more than a few of its large pages."""
+    plain = tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return plain and tensor.is_contiguous() and 4 * tensor.numel() >= _LARGE
+
+
+def _on_large_pages(tensor: Tensor) -> Tensor:
+    """A copy in memory that numpy asks large pages for, which PyTorch does not: it takes a third of the time."""
+    room = np.empty(tensor.numel() + _LINE, np.float32)
+    first = -(room.ctypes.data // 4) % _LINE  # on a cache line, as PyTorch's own memory is
+    copied = torch.from_numpy(room[first : first + tensor.numel()]).view(tensor.shape)
+    return copied.copy_(tensor)
 
 
 def is_tied(net: nn.Module) -> bool:

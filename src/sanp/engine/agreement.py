@@ -90,19 +90,29 @@ def agree(given: Sequence[Any], expected: Sequence[Any], ties: Sequence[Tensor],
 
 
 def disagreement(
-    engine: "Engine", network: nn.Module, batch: Any, known: tuple[list[Any], Mapping[str, Gates]] | None = None
+    engine: "Engine",
+    network: nn.Module,
+    batch: Any,
+    known: tuple[list[Any], Mapping[str, Gates]] | None = None,
+    *,
+    alone: int | None = None,
 ) -> str | None:
     """What a compiled network gets wrong on a batch, in words; None if all is right.
 
     It is :data:`NOTHING_TO_COMPARE` where the network's own output is not finite for any sample: torch computes such
     samples. ``network`` is what it was compiled from, ``batch`` an example as :func:`sanp.compile` takes it. ``known``
-    is what the network gives for the batch, the leaves of its output and the gates, where that is known.
+    is what the network gives for the batch, the leaves of its output and the gates, where that is known. With the
+    network's decisions the engine runs on the whole batch; with its own it runs on the first ``alone`` samples, as a
+    batch of that size, or on all of them.
     """
     expected, gates = known if known is not None else _of(network, batch)
     broken = _not_finite(expected, len(tensors_in(batch)[0]))
-    samples, itself = len(broken), tree_leaves(call_with(engine, batch))
+    samples = len(broken)
+    alone = samples if alone is None else alone
+    itself = tree_leaves(call_with(engine, _first_rows(batch, alone)))
     if bool(broken.all()):
-        return NOTHING_TO_COMPARE if agree(itself, expected, [], samples) else "samples that are not finite differ"
+        same = agree(itself, _first_rows(expected, alone), [], alone)
+        return NOTHING_TO_COMPARE if same else "samples that are not finite differ"
     given, scores = engine.run_forced(batch, decisions_of(gates))
     spms = spms_of(network)
     wanted = {layer: spms[module_path(layer)].score(gates[layer]) for layer in scores}
@@ -118,9 +128,10 @@ def disagreement(
         turned = turned | (other if len(other) == samples else other.any())
     if why and not (_is_rounding(network, batch, gates, expected, given, wanted, scores) and not bool(broken.any())):
         return why
-    if not agree(itself, expected, [~broken], samples):
+    if not agree(itself, _first_rows(expected, alone), [~broken[:alone]], alone):
         return "samples that are not finite differ"
-    return None if agree(itself, given, [turned], samples) else "the engine differs from itself"
+    same = agree(itself, _first_rows(given, alone), [turned[:alone]], alone)
+    return None if same else "the engine differs from itself"
 
 
 def _is_rounding(
@@ -143,6 +154,11 @@ def _is_rounding(
     own = largest_gap([*tensors_in(expected), *wanted.values()], exact)
     gap = largest_gap([*tensors_in(given), *scores.values()], exact)
     return gap <= min(ROUNDING * own, _MOST)
+
+
+def _first_rows(tree: Any, count: int) -> Any:
+    """The tensors of a structure, of each its first ``count`` rows."""
+    return tree_map(lambda leaf: leaf[:count] if isinstance(leaf, Tensor) and leaf.dim() else leaf, tree)
 
 
 def _of(network: nn.Module, batch: Any) -> tuple[list[Any], Mapping[str, Gates]]:

@@ -36,10 +36,10 @@ from sanp.tracing.tracer import trace_forward
 
 _BATCH = 2
 """samples of the trace: with one, a reshape that mixes samples could not be told from one that does not"""
-_SIZES, _SIZES_IF_SLOW = (3, 1, 5), (1,)
+_SIZES = (3, 1, 5)
 """sizes of the batches that are compared beside the traced one"""
 _SLOW = 0.5
-"""seconds of the traced forward after which fewer batches are compared"""
+"""seconds of the traced forward after which the first sample alone is compared with the traced batch instead"""
 _TUNED = 4
 """the most samples that algorithms are timed with"""
 
@@ -172,23 +172,24 @@ class EngineBuilder:
         if quantised is not None:
             written = rewritten(lowering.writer, lowering.origin, *quantised)
         program = written.writer.build()
+        gates = []
+        weights_of = [operator.weights for operator in lowering.writer.operators if isinstance(operator, Gate)]
+        for module, weights in zip(lowering.gated, weights_of, strict=True):
+            names.append(call_name(module.name, names))
+            gates.append(NativeGate(names[-1], len(weights.b2), len(weights.b2) // weights.group))
         if self.winograd and not self.tuned:
             choose_usual(program, written.writer)
         elif self.winograd:
             samples = min(_TUNED, len(self.given[0]))
             inputs = [values[value][:1].numpy().repeat(samples, 0) for value in lowering.inputs]
-            tune_program(program, written.writer, inputs, self.threads, self._note_tuning)
+            opened = [float(self.gates[gate.layer].decision[0].mean()) for gate in gates]
+            tune_program(program, written.writer, inputs, self.threads, opened, self._note_tuning)
         rows = tuple(
             native_row(operator, name, program.chosen[number], written.writer, written.reasons.get(number, ""))
             for number, (operator, name) in enumerate(zip(written.writer.operators, written.origin, strict=True))
         )
         program.settle()
         shapes = tuple(tuple(self.trace.shapes[value.index][1:]) for value in segment.outputs)
-        gates = []
-        weights_of = [operator.weights for operator in lowering.writer.operators if isinstance(operator, Gate)]
-        for module, weights in zip(lowering.gated, weights_of, strict=True):
-            names.append(call_name(module.name, names))
-            gates.append(NativeGate(names[-1], len(weights.b2), len(weights.b2) // weights.group))
         return NativeStep(program, tuple(lowering.inputs), segment.outputs, shapes, tuple(gates), self.threads, rows)
 
     def _native_share(self, segments: list[tuple[Segment, Lowering | None]]) -> float:
@@ -214,9 +215,11 @@ class EngineBuilder:
     def _disagreement(self, engine: Engine) -> str | None:
         """What the engine gets wrong, in words, on the traced batch and in other sizes; None if all is right."""
         self.bar.update("comparing with torch", 0.8)
-        decided = disagreement(engine, self.reference, self.traced, (self.expected, self.gates))
-        sizes = _SIZES_IF_SLOW if self.slow else _SIZES
-        others = (varied_batch(self.example, size) for size in sizes)
+        known = (self.expected, self.gates)
+        if self.slow and disagreement(engine, self.reference, self.traced, known, alone=1) is None:
+            return None
+        decided = disagreement(engine, self.reference, self.traced, known)
+        others = (varied_batch(self.example, size) for size in _SIZES)
         found = [decided, *(disagreement(engine, self.reference, batch) for batch in others)]
         wrong = [why for why in found if why not in (None, NOTHING_TO_COMPARE)]
         if wrong:

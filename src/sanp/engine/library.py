@@ -13,7 +13,7 @@ from sanp.engine.names import ACTIVATIONS, ALGORITHMS, OperatorKind
 
 _MESSAGE_BYTES = 512
 """of an error message"""
-_INTERFACE = 14
+_INTERFACE = 15
 """counted up with every change of the C interface, here and in api.cpp"""
 
 
@@ -43,7 +43,8 @@ def native_library() -> ctypes.CDLL:
     if getattr(library, "sanp_interface", lambda: 0)() != _INTERFACE:
         raise Unavailable(f"{path.name} was built from other sources: install the package again")
     message = (c_char_p, c_long)
-    library.sanp_create.argtypes = [c_void_p, c_long, c_void_p, c_long, POINTER(c_void_p), *message]
+    weights = (c_void_p, c_void_p, c_long)
+    library.sanp_create.argtypes = [c_void_p, c_long, *weights, POINTER(c_void_p), *message]
     library.sanp_free.argtypes = [c_void_p]
     library.sanp_free.restype = None
     notes = (c_void_p,) * 5

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import byref, c_void_p
+from ctypes import byref, c_long, c_void_p
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,13 @@ from sanp.engine.names import ALGORITHMS
 class NativeProgram:
     """A program inside the library; freed with this object.
 
-    ``code`` and ``data`` are what :class:`ProgramWriter` writes; ``inputs`` and ``outputs`` are shapes (C, H, W).
+    ``code`` and ``weights`` are what :class:`ProgramWriter` writes; ``inputs`` and ``outputs`` are shapes (C, H, W).
     """
 
     def __init__(
         self,
         code: Sequence[int],
-        data: NDArray[np.float32],
+        weights: Sequence[NDArray[np.float32]],
         inputs: Sequence[tuple[int, ...]],
         outputs: Sequence[tuple[int, ...]],
     ) -> None:
@@ -28,7 +28,9 @@ class NativeProgram:
         self._handle = c_void_p()
         self.inputs, self.outputs = inputs, outputs
         numbers = np.asarray(code, dtype=np.int64)
-        where = (numbers.ctypes.data, numbers.size, data.ctypes.data, data.size)
+        data = (c_void_p * len(weights))(*(array.ctypes.data for array in weights))
+        sizes = (c_long * len(weights))(*(array.size for array in weights))
+        where = (numbers.ctypes.data, numbers.size, data, sizes, len(weights))
         call_native(self._library.sanp_create, *where, byref(self._handle))
         self.operators: int = self._library.sanp_operators(self._handle)
         self.gates: int = self._library.sanp_gates(self._handle)

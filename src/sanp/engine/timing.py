@@ -1,5 +1,6 @@
 """What is known of a convolution's algorithms: the least score of each, and how sure the choice is."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,11 @@ class Timing:
     def best(self) -> int:
         """The algorithm with the least score."""
         return min(self.least, key=lambda each: self.least[each])
+
+    @property
+    def two_best(self) -> list[int]:
+        """The two algorithms with the least scores."""
+        return sorted(self.least, key=lambda each: self.least[each])[:2]
 
     @property
     def margin(self) -> float:
@@ -67,11 +73,20 @@ class Timing:
         return Timing(least, self.noise + other.noise, self.rounds)
 
     def joined(self, before: "Timing | None") -> "Timing":
-        """This and an earlier measurement: the least scores of both, and the noise of the quieter one."""
+        """This and an earlier measurement: the least scores of both, and the noise of the quieter one.
+
+        Of a measurement of one round the noise is how far its scores lie from the earlier ones.
+        """
         if before is None:
             return self
-        least = {each: min(score, before.least.get(each, score)) for each, score in self.least.items()}
-        return Timing(least, min(self.noise, before.noise), self.rounds + before.rounds)
+        least = before.least | {each: min(score, before.least.get(each, score)) for each, score in self.least.items()}
+        noise = self.noise
+        if self.rounds == 1:
+            near = {each: score for each, score in self.least.items() if score < 1.5 * min(least.values())}
+            noise = max(
+                (abs(score / max(before.least[each], 1e-30) - 1) for each, score in near.items()), default=math.inf
+            )
+        return Timing(least, min(noise, before.noise), self.rounds + before.rounds)
 
     def as_json(self) -> dict[str, Any]:
         """What a file holds."""

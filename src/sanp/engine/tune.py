@@ -17,8 +17,9 @@ from sanp.engine.timing import Timing
 
 _ROUNDS = 4
 """the most times that one compilation measures an algorithm"""
-_SECONDS, _SECONDS_AGAIN = 6.0, 0.5
-"""how long measuring goes on: what is not known yet, and what is known but not surely; two rounds are always made"""
+_SECONDS, _SECONDS_AGAIN = 6.0, 0.3
+"""how long measuring goes on: what is not known yet, of which two rounds are always made, and what is known but not
+surely, of which the two best algorithms are timed again in one round at least"""
 _OUT = 2.0
 """an algorithm that took so many times as long as another in the first round is not measured again"""
 _SHORT = 0.01
@@ -38,6 +39,7 @@ def tune_program(
     writer: ProgramWriter,
     inputs: Sequence[NDArray[np.float32]],
     threads: int,
+    open_shares: Sequence[float],
     note: Callable[[float], None] = lambda share: None,
 ) -> None:
     """Sets the algorithm of every convolution to the one with the least score.
@@ -48,12 +50,13 @@ def tune_program(
 
     What earlier compilations have measured is taken from the cache; what was not sure there is measured again.
     ``writer`` has written the program. ``inputs`` are those of the program, of as many samples as calls will have:
-    samples share the fetching of weights, so their number may decide too. ``note`` is told the share that is done.
+    samples share the fetching of weights, so their number may decide too. ``open_shares`` has for each gate the share
+    of its channels that is open on them. ``note`` is told the share that is done.
     """
     choices = {op: found for op in range(program.operators) if len(found := program.algorithms(op)) > 1}
     samples = len(inputs[0])
     team = threads if samples < threads else 1
-    densities = _densities(program, writer, inputs)
+    densities = _densities(writer, open_shares)
     setting = [program.instruction_set, samples, team]
     named = {op: json.dumps([*setting, _timing_key(writer, op), *densities(op)]) for op in choices}
     library = library_path()
@@ -63,12 +66,13 @@ def tune_program(
     for op, timing in known.items():
         program.choose(op, timing.best)
     unknown = {op: found for op, found in choices.items() if op not in known}
-    wanted = unknown | {op: choices[op] for op, timing in known.items() if not timing.is_settled}
+    wanted = unknown | {op: timing.two_best for op, timing in known.items() if not timing.is_settled}
     if wanted:
-        seconds = _SECONDS if unknown else _SECONDS_AGAIN
-        measured = _timings(_measure(program, wanted, inputs, 1, seconds, note), wanted, 1)
+        seconds, fewest = (_SECONDS, 2) if unknown else (_SECONDS_AGAIN, 1)
+        measured = _timings(_measure(program, wanted, inputs, 1, seconds, fewest, note), wanted, 1)
         if team > 1:
-            together = _timings(_measure(program, wanted, inputs, team, seconds, note), wanted, _WEIGHT_OF_A_TEAM)
+            seen = _measure(program, wanted, inputs, team, seconds, fewest, note)
+            together = _timings(seen, wanted, _WEIGHT_OF_A_TEAM)
             measured = {op: timing.times(together[op]) for op, timing in measured.items()}
         known |= {op: timing.joined(known.get(op)) for op, timing in measured.items()}
         tuning_cache.add(library, {named[op]: known[op] for op in measured})
@@ -97,25 +101,17 @@ def _timing_key(writer: ProgramWriter, op: int) -> Key:
     return (writer.shapes[conv.x], adds, writer.shapes[conv.out], *conv.window.numbers(), conv.groups)
 
 
-def _densities(
-    program: NativeProgram, writer: ProgramWriter, inputs: Sequence[NDArray[np.float32]]
-) -> Callable[[int], tuple[int, int]]:
+def _densities(writer: ProgramWriter, open_shares: Sequence[float]) -> Callable[[int], tuple[int, int]]:
     """Of a convolution, the share of its channels that is open, in eighths, and that of all gates, in quarters.
 
     For a few channels more or less the choice is the same.
     """
-    live = np.zeros((len(inputs[0]), max(1, program.gates)), np.int32)
-    if not program.gates:
-        return lambda op: (8, 4)
-    program.run(inputs, 1, live=live)
-    widths = {conv.gate: len(conv.weight) for conv in writer.operators if isinstance(conv, Conv) and conv.gate >= 0}
-    shares = {gate: float(live[0, gate]) / width for gate, width in widths.items()}
-    overall = round(4 * sum(shares.values()) / max(1, len(shares)))
+    overall = round(4 * sum(open_shares) / len(open_shares)) if open_shares else 4
 
     def densities(op: int) -> tuple[int, int]:
         conv = writer.operators[op]
         assert isinstance(conv, Conv)
-        return round(8 * shares.get(conv.gate, 1.0)), overall
+        return round(8 * open_shares[conv.gate]) if conv.gate >= 0 else 8, overall
 
     return densities
 
@@ -126,13 +122,17 @@ def _measure(
     inputs: Sequence[NDArray[np.float32]],
     team: int,
     seconds: float,
+    fewest: int,
     note: Callable[[float], None],
 ) -> NDArray[np.float64]:
-    """(rounds, algorithms, operators): the time of each operator under each algorithm; infinite if not measured."""
+    """(rounds, algorithms, operators): the time of each operator under each algorithm; infinite if not measured.
+
+    ``fewest`` rounds are made, and more while the ``seconds`` last.
+    """
     end = time.perf_counter() + seconds
     left = {op: list(found) for op, found in choices.items()}
     rounds: list[NDArray[np.float64]] = []
-    while left and len(rounds) < _ROUNDS and (len(rounds) < 2 or time.perf_counter() < end):
+    while left and len(rounds) < _ROUNDS and (len(rounds) < fewest or time.perf_counter() < end):
         times = np.full((len(ALGORITHMS), program.operators), np.inf)
         turns = max(map(len, left.values()))
         for turn in range(turns):

@@ -26,23 +26,19 @@ from sanp.engine.native_program import NativeProgram
 
 
 class Weights:
-    """Arrays that are put one behind the other."""
+    """Arrays whose floats are counted on from one to the next."""
 
     def __init__(self) -> None:
-        self._arrays: list[Floats] = []
+        self.arrays: list[Floats] = []
         self._floats = 0
 
     def place(self, array: Floats) -> int:
         """Adds an array; gives the number of its first float."""
         first = self._floats
         flat = np.ascontiguousarray(array, dtype=np.float32).reshape(-1)
-        self._arrays.append(flat)
+        self.arrays.append(flat)
         self._floats += flat.size
         return first
-
-    def joined(self) -> Floats:
-        """All of them as one array, which has at least one float."""
-        return np.concatenate(self._arrays) if self._arrays else np.zeros(1, np.float32)
 
 
 class ProgramWriter:
@@ -54,18 +50,18 @@ class ProgramWriter:
 
     def build(self) -> NativeProgram:
         """The program inside the library, ready to run."""
-        code, data = self.encoded()
+        code, weights = self.encoded()
         inputs = [self.shapes[operator.out] for operator in self.operators if isinstance(operator, ops.Input)]
         outputs = [self.shapes[operator.x] for operator in self.operators if isinstance(operator, ops.Output)]
-        return NativeProgram(code, data, inputs, outputs)
+        return NativeProgram(code, weights, inputs, outputs)
 
-    def encoded(self) -> tuple[list[int], Floats]:
-        """The program as the library reads it: numbers, and the weights that they point into."""
+    def encoded(self) -> tuple[list[int], list[Floats]]:
+        """The program as the library reads it: numbers, and the arrays of weights that they point into."""
         weights = Weights()
         code = [len(self.shapes), *(size for shape in self.shapes for size in shape)]
         for operator in self.operators:
             code += ops.encoded(operator, weights.place)
-        return code, weights.joined()
+        return code, weights.arrays
 
     def input(self, channels: int, height: int, width: int) -> int:
         """A value that the caller gives."""

@@ -103,19 +103,21 @@ ConvOp& conv_at(Program& p, int op) {
 extern "C" {
 
 // The version of this interface: counted up with every change, here and in library.py.
-int sanp_interface() { return 14; }
+int sanp_interface() { return 15; }
 
 // What a number stands for, or null for a number that stands for nothing.
 const char* sanp_operator_name(int number) { return name_in(kOperators, number - 1); }
 const char* sanp_activation_name(int number) { return name_in(kActivations, number); }
 const char* sanp_algorithm_name(int number) { return name_in(kAlgorithms, number); }
 
-// Makes a program of the numbers `code` and the weights `data`, as read.cpp reads them. SANP_ISA may name its kernels.
-int sanp_create(const int64_t* code, long count, const float* data, long floats, Program** out, char* message,
-                long room) {
+// Makes a program of the numbers `code` and the weights in so many arrays `data`, as read.cpp reads them. SANP_ISA may
+// name its kernels.
+int sanp_create(const int64_t* code, long count, const float* const* data, const long* floats, long arrays,
+                Program** out, char* message, long room) {
   return guarded(message, room, [&] {
     const char* wanted = std::getenv("SANP_ISA");
-    *out = read_program(code, count, data, floats, wanted ? kernels_named(wanted) : best_kernels()).release();
+    const GivenWeights given{data, floats, arrays};
+    *out = read_program(code, count, given, wanted ? kernels_named(wanted) : best_kernels()).release();
   });
 }
 

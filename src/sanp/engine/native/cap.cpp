@@ -46,7 +46,7 @@ int64_t bound(const Cap& cap, const int* counts, int gate, int open) {
 }  // namespace
 
 std::unique_ptr<Cap> read_cap(const int64_t* code, long count) {
-  Reader r(code, count, nullptr, 0);
+  Reader r(code, count, GivenWeights{});
   auto cap = std::make_unique<Cap>();
   cap->limit = r.number();
   const int gates = r.within(1, 1 << 20, "a number of gates"), convs = r.within(1, 1 << 20, "a number of convolutions");

@@ -114,8 +114,16 @@ struct Program {
   ~Program();
 };
 
+// The weights of a program as they are given: arrays whose floats are counted on from one to the next. A weight lies in
+// one of them, so that nobody has to copy them all into one first.
+struct GivenWeights {
+  const float* const* data;
+  const long* floats;
+  long arrays;
+};
+
 // Reads a program from numbers; throws Error for one that is not sound.
-std::unique_ptr<Program> read_program(const int64_t* code, long count, const float* data, long floats,
+std::unique_ptr<Program> read_program(const int64_t* code, long count, const GivenWeights& given,
                                       const Kernels* kernels);
 
 // Copies weights into the program, in the order in which the kernels read them.

@@ -266,12 +266,12 @@ struct Builder {
 
 }  // namespace
 
-std::unique_ptr<Program> read_program(const int64_t* code, long count, const float* data, long floats,
+std::unique_ptr<Program> read_program(const int64_t* code, long count, const GivenWeights& given,
                                       const Kernels* kernels) {
   auto program = std::make_unique<Program>();
   program->kernels = kernels;
   program->byte_kernels = byte_kernels_beside(*kernels);
-  Reader reader(code, count, data, floats);
+  Reader reader(code, count, given);
   const int values = reader.within(1, 1 << 20, "the number of values");
   for (int i = 0; i < values; i++) {
     Value v{};

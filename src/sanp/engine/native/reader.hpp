@@ -1,6 +1,8 @@
 // The numbers and weights of a program, read one after the other; each number must be one of those that are allowed
 // there.
 #pragma once
+#include <algorithm>
+
 #include "program.hpp"
 
 namespace sanp {
@@ -9,8 +11,9 @@ namespace sanp {
 
 class Reader {
  public:
-  Reader(const int64_t* code, long count, const float* data, long floats)
-      : code_(code), count_(count), data_(data), floats_(floats) {}
+  Reader(const int64_t* code, long count, const GivenWeights& given) : code_(code), count_(count), given_(given) {
+    for (long i = 0; i < given.arrays; i++) end_.push_back((end_.empty() ? 0 : end_.back()) + given.floats[i]);
+  }
 
   bool done() const { return at_ == count_; }
   int64_t number() {
@@ -28,15 +31,18 @@ class Reader {
   bool flag() { return within(0, 1, "a flag") == 1; }
   const float* floats(long count) {
     const int64_t offset = number();
-    if (offset < 0 || count < 0 || offset > floats_ || count > floats_ - offset) fail("a weight lies outside the data");
-    return data_ + offset;
+    if (count == 0 && offset == (end_.empty() ? 0 : end_.back())) return nullptr;
+    const auto end = std::upper_bound(end_.begin(), end_.end(), offset);
+    if (offset < 0 || count < 0 || end == end_.end() || count > *end - offset) fail("a weight lies outside the data");
+    const long array = end - end_.begin();
+    return given_.data[array] + (offset - (*end - given_.floats[array]));
   }
 
  private:
   const int64_t* code_;
   long count_, at_ = 0;
-  const float* data_;
-  long floats_;
+  GivenWeights given_;
+  std::vector<int64_t> end_;  // of each array, counted over all of them
 };
 
 }  // namespace sanp
