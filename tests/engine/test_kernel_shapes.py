@@ -70,6 +70,44 @@ def test_many_channels_on_small_maps(channels: int, side: int) -> None:
         np.testing.assert_allclose(found, y, atol=3e-5 * np.abs(y).max())
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("padding", [(3, 3), (0, 2)])
+@pytest.mark.parametrize("channels, height, width", [(3, 224, 224), (3, 65, 40), (1, 31, 70), (20, 60, 57)])
+def test_seven_taps_with_stride_two(
+    channels: int, height: int, width: int, padding: tuple[int, int], threads: int
+) -> None:
+    x, weight, bias = some(0, 1, channels, height, width), some(1, 33, channels, 7, 7), some(2, 33)
+    window = Window(kernel=(7, 7), stride=(2, 2), padding=padding)
+    y = F.conv2d(double(x), double(weight), double(bias), 2, padding)
+    writer = ProgramWriter()
+    given, added = writer.input(channels, height, width), writer.input(*y.shape[1:])
+    writer.output(writer.conv(given, weight, bias, window, act=Activation("relu"), residual=added))
+    program = writer.build()
+    residual = some(3, *y.shape)
+    wanted = (y + double(residual)).relu().numpy()
+    assert len(program.algorithms(2)) == 2
+    for algorithm in program.algorithms(2):
+        program.choose(2, algorithm)
+        (found,), _ = program.run([x, residual], threads)
+        np.testing.assert_allclose(found, wanted, atol=1e-5 * float(y.abs().max()))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("padding", [(1, 1), (0, 0), (1, 0)])
+@pytest.mark.parametrize("height, width", [(112, 112), (5, 35), (33, 64), (6, 7), (4, 31)])
+def test_the_largest_of_three_by_three_with_stride_two(
+    height: int, width: int, padding: tuple[int, int], threads: int
+) -> None:
+    x = some(0, 2, 3, height, width) - 2  # below zero: nothing may come from outside of the map
+    x[1, 2, height // 2, width // 3] = np.nan
+    y = F.max_pool2d(torch.from_numpy(x), 3, 2, padding).numpy()
+    writer = ProgramWriter()
+    window = Window(kernel=(3, 3), stride=(2, 2), padding=padding)
+    writer.output(writer.pool(writer.input(3, height, width), window, y.shape[2:]))
+    (found,), _ = writer.build().run([x], threads)
+    np.testing.assert_array_equal(found, y)
+
+
 @pytest.mark.parametrize("inputs, hidden, outputs", [(500, 130, 301), (90, 7, 40), (33, 97, 20), (200, 50, 111)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_gates_of_every_width(inputs: int, hidden: int, outputs: int, threads: int) -> None:

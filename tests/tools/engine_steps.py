@@ -98,6 +98,8 @@ def _window(case: Case, size: tuple[int, int], largest: int) -> Window:
         after = dice.choice([None, None, (edge + 1, edge), (max(0, edge - 1), edge + 2)])
         window = Window(kernel=(3, 3), stride=(stride, stride), padding=(edge, edge), padding_after=after)
         return window if min(window.out(size)) >= 1 else replace(window, padding_after=None)
+    if dice.random() < 0.2 and min(size) + 2 * edge >= 7:  # likewise
+        return Window(kernel=(7, 7), stride=(2, 2), padding=(edge, edge))
     kernel, stride, dilation = (tuple(dice.randint(1, n) for _ in range(2)) for n in (largest, 3, 3))
     padding = tuple(dice.randint(0, k) for k in kernel)
     window = Window(kernel=kernel, stride=stride, padding=padding, dilation=dilation)

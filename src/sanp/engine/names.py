@@ -40,5 +40,7 @@ ACTIVATIONS = (
 )  # fmt: skip
 """functions of every element, numbered from 0"""
 
-ALGORITHMS = ("direct", "winograd 2x2", "winograd 4x4", "winograd stride 2", "winograd by lanes")
+ALGORITHMS = (
+    "direct", "winograd 2x2", "winograd 4x4", "winograd stride 2", "winograd by lanes", "winograd 7x7 stride 2",
+)  # fmt: skip
 """ways to compute a convolution, numbered from 0"""

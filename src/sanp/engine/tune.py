@@ -88,7 +88,7 @@ def choose_usual(program: NativeProgram, writer: ProgramWriter) -> None:
             side = min(writer.shapes[operator.out][1:])
             order = ("winograd 4x4", "winograd 2x2") if side >= 12 else ("winograd by lanes", "winograd 2x2")
             names = [ALGORITHMS[each] for each in found]
-            strided = ("winograd stride 2",) if operator.weight.shape[1] >= _FEW else ()
+            strided = ("winograd 7x7 stride 2", *(["winograd stride 2"] if operator.weight.shape[1] >= _FEW else []))
             wanted = next((name for name in (*order, *strided) if name in names), names[0])
             program.choose(number, ALGORITHMS.index(wanted))
 

@@ -12,6 +12,7 @@ static long conv_scratch(const Conv& c, Algorithm algorithm) {
     case Algorithm::winograd2: return index + winograd_scratch<Winograd2>(c);
     case Algorithm::winograd4: return index + winograd_scratch<Winograd4>(c);
     case Algorithm::strided2: return index + winograd_scratch<Strided2>(c);
+    case Algorithm::strided7: return index + winograd_scratch<Strided7>(c);
     case Algorithm::lanes: return index + lanes_scratch(c);
     default: return index + (is_depthwise(c) ? 0 : direct_scratch(c));
   }
@@ -30,6 +31,7 @@ static void conv(const Conv& c, Algorithm algorithm, const Map* const* in, const
       case Algorithm::winograd2: winograd<Winograd2>(c, *in[s], out[s], scratch, share); break;
       case Algorithm::winograd4: winograd<Winograd4>(c, *in[s], out[s], scratch, share); break;
       case Algorithm::strided2: winograd<Strided2>(c, *in[s], out[s], scratch, share); break;
+      case Algorithm::strided7: winograd<Strided7>(c, *in[s], out[s], scratch, share); break;
       default:
         if (is_depthwise(c))
           depthwise(c, *in[s], out[s], share);

@@ -17,7 +17,7 @@
 // How a convolution can be computed, each with the words that a plan has for it.
 #define SANP_ALGORITHMS(NAME)                                                                                  \
   NAME(direct, "direct") NAME(winograd2, "winograd 2x2") NAME(winograd4, "winograd 4x4")                       \
-  NAME(strided2, "winograd stride 2") NAME(lanes, "winograd by lanes")
+  NAME(strided2, "winograd stride 2") NAME(lanes, "winograd by lanes") NAME(strided7, "winograd 7x7 stride 2")
 
 namespace sanp {
 

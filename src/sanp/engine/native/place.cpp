@@ -24,26 +24,32 @@ const float* keep(Program& p, const float* data, long count) {
 
 namespace {
 
-// G g G^T for one 3x3 filter g, where G is the scheme's matrix.
+// G g G^T for one filter g, where G is the scheme's matrix.
 template <class Q>
 void transform_filter(const float* g, float (&out)[Q::N * Q::N]) {
   constexpr auto& G = Q::filter;
-  double half[Q::N][3];
+  constexpr int K = Q::K;
+  double half[Q::N][K]{};
   for (int r = 0; r < Q::N; r++)
-    for (int x = 0; x < 3; x++) half[r][x] = G[r][0] * g[x] + G[r][1] * g[3 + x] + G[r][2] * g[6 + x];
+    for (int x = 0; x < K; x++)
+      for (int y = 0; y < K; y++) half[r][x] += G[r][y] * g[y * K + x];
   for (int r = 0; r < Q::N; r++)
-    for (int c = 0; c < Q::N; c++)
-      out[r * Q::N + c] = (float)(half[r][0] * G[c][0] + half[r][1] * G[c][1] + half[r][2] * G[c][2]);
+    for (int c = 0; c < Q::N; c++) {
+      double sum = 0;
+      for (int x = 0; x < K; x++) sum += half[r][x] * G[c][x];
+      out[r * Q::N + c] = (float)sum;
+    }
 }
 
 // Winograd by tiles is left out with fewer tiles than this: most lanes would be empty.
 constexpr long kFewestTiles = 8;
 
-// A 3x3 convolution without groups or dilation, with this stride.
-bool is_square3(const Conv& c, int stride) {
+// A convolution of the scheme's window and stride, without groups or dilation.
+template <class Q>
+bool is_of(const Conv& c) {
   const Window& w = c.window;
-  return w.kernel_y == 3 && w.kernel_x == 3 && w.dilation_y == 1 && w.dilation_x == 1 && c.groups == 1 &&
-         w.stride_y == stride && w.stride_x == stride;
+  return w.kernel_y == Q::K && w.kernel_x == Q::K && w.dilation_y == 1 && w.dilation_x == 1 && c.groups == 1 &&
+         w.stride_y == Q::stride && w.stride_x == Q::stride;
 }
 
 template <class Q>
@@ -63,8 +69,8 @@ float* place_rows(Program& p, ConvOp& op, Algorithm algorithm) {
 // The floats of a row, or 0 if the scheme does not apply.
 template <class Q>
 long winograd_row(const Conv& c) {
-  if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) < kFewestTiles) return 0;
-  return odd_lines((long)Sums<Q>::frequencies * c.step);
+  if (!is_of<Q>(c) || tiles_of<Q>(c.window) < kFewestTiles) return 0;
+  return odd_lines((long)Sums<Q>::frequencies * frequency_step<Q>(c));
 }
 
 // Calls put(out, in, frequencies) for every filter, which lies where direct convolution reads it.
@@ -74,7 +80,7 @@ void each_filter(const Conv& c, const Put& put) {
   float spectrum[Q::N * Q::N];
   for (int o = 0; o < c.out_channels; o++)
     for (int i = 0; i < c.in_channels; i++) {
-      transform_filter<Q>(filters.data + o * filters.row + (long)i * 9, spectrum);
+      transform_filter<Q>(filters.data + o * filters.row + (long)i * Q::K * Q::K, spectrum);
       put(o, i, spectrum);
     }
 }
@@ -84,11 +90,11 @@ void place_winograd(Program& p, ConvOp& op) {
   const Conv& c = op.conv;
   static constexpr Sums<Q> plan{};
   float* to = place_rows(p, op, Q::algorithm);
-  const long row = c.of(Q::algorithm).row;
+  const long row = c.of(Q::algorithm).row, step = frequency_step<Q>(c);
   each_filter<Q>(c, [&](int o, int i, const float* spectrum) {
     for (int s = 0; s < plan.count; s++)
       for (int k = 0; k < plan.taps[s]; k++)
-        to[o * row + plan.before[s] * c.step + (long)i * plan.taps[s] + k] =
+        to[o * row + plan.before[s] * step + (long)i * plan.taps[s] + k] =
             spectrum[plan.frequency[plan.before[s] + k]];
   });
 }
@@ -98,7 +104,7 @@ constexpr long kMostLaneTiles = 16;
 
 long lanes_row(const Conv& c) {
   using Q = Winograd2;
-  if (!is_square3(c, Q::stride) || tiles_of<Q>(c.window) > kMostLaneTiles) return 0;
+  if (!is_of<Q>(c) || tiles_of<Q>(c.window) > kMostLaneTiles) return 0;
   return odd_lines((long)c.in_channels * Q::N * Q::N);
 }
 
@@ -124,6 +130,7 @@ void place_conv_weights(Program& p, ConvOp& op, const float* weight, const float
   row(Algorithm::winograd2) = winograd_row<Winograd2>(c);
   row(Algorithm::winograd4) = winograd_row<Winograd4>(c);
   row(Algorithm::strided2) = winograd_row<Strided2>(c);
+  row(Algorithm::strided7) = winograd_row<Strided7>(c);
   row(Algorithm::lanes) = lanes_row(c);
   float* to = place_rows(p, op, Algorithm::direct);
   for (int o = 0; o < c.out_channels; o++)
@@ -137,6 +144,7 @@ void choose_algorithm(Program& p, ConvOp& op, Algorithm algorithm) {
     case Algorithm::winograd2: return place_winograd<Winograd2>(p, op);
     case Algorithm::winograd4: return place_winograd<Winograd4>(p, op);
     case Algorithm::strided2: return place_winograd<Strided2>(p, op);
+    case Algorithm::strided7: return place_winograd<Strided7>(p, op);
     case Algorithm::lanes: return place_lanes(p, op);
     default: throw Error("an algorithm has no weights");
   }
@@ -179,7 +187,7 @@ const float* place_linear_weights(Program& p, int out, int in, const float* weig
 
 namespace {
 
-constexpr long kReadPast = 4 * 16 + 16;  // floats that the widest kernels may read past a plane
+constexpr long kReadPast = 8 * 16 + 16;  // floats that the widest kernels may read past a plane
 
 // Puts a value at the first gap among the placed values that are in use at the same time.
 void place_value(std::vector<int>& placed, Program& p, int v) {

@@ -155,19 +155,28 @@ struct AnyPlane {
   }
 };
 
+constexpr int kLargePlane = 56 * 56;  // many of these come from the third-level cache
+
 // A plane of several whole blocks of rows, in which windows reach as far below the last row as above the first.
 template <int N, int K, int S>
 struct BlockPlane {
   Window w;
   Across<N, K, S> across;
-  explicit BlockPlane(const Window& w) : w(w), across(w) {}
+  bool fetches;
+  explicit BlockPlane(const Window& w) : w(w), across(w), fetches(w.height * w.width >= kLargePlane) {}
   static bool fits(const Window& w) {
     return w.pad_y == K / 2 && w.height == S * w.out_height && w.out_height % kRows == 0 && w.out_height > kRows;
   }
   template <Edge edge>
   [[gnu::always_inline]] inline void block(const Taps<N, K>& taps, const Activation& act, int channel,
                                            const DepthPlane& d, int y) const {
-    for (int v = 0; v < across.vectors; v++) depth_rows<N, K, S, kRows, edge>(w, across, taps, d, y, v);
+    const float* next = d.in + (long)(y * S - w.pad_y + (kRows - 1) * S + K) * w.width;
+    for (int v = 0; v < across.vectors; v++) {
+      depth_rows<N, K, S, kRows, edge>(w, across, taps, d, y, v);
+      if (fetches)  // the rows that the next block reads, or those of the next plane, which lies behind this one
+#pragma GCC unroll 14
+        for (int r = 0; r < kRows * S; r++) __builtin_prefetch(next + (long)r * w.width + v * N * S);
+    }
     activate_written(act, &channel, &d.out, 1, (long)y * w.out_width, kRows * w.out_width);
   }
   void operator()(const Activation& act, int channel, const DepthPlane& d, int, int) const {

@@ -33,6 +33,10 @@ static inline long tap_offset(const Window& w, const Copies& c, int y, int x) {
   return x * c.copy + ((long)(down % w.stride_y) * c.phase_rows + down / w.stride_y) * w.out_width;
 }
 
+static inline vf every_fourth(const float* p) {
+  return even_lanes(even_lanes(load(p), load(p + L)), even_lanes(load(p + 2 * L), load(p + 3 * L)));
+}
+
 // out[i] = in[i * step] for i < count. Up to a vector more is written, and up to `step` vectors more are read.
 template <int Step>
 static inline void copy_strided(const float* in, float* out, int count, int step) {
@@ -41,10 +45,10 @@ static inline void copy_strided(const float* in, float* out, int count, int step
   } else if constexpr (Step == 2) {
     for (int i = 0; i < count; i += L) store(out + i, even_lanes(load(in + 2 * i), load(in + 2 * i + L)));
   } else if constexpr (Step == 4) {
-    for (int i = 0; i < count; i += L) {
-      const float* p = in + 4 * i;
-      store(out + i, even_lanes(even_lanes(load(p), load(p + L)), even_lanes(load(p + 2 * L), load(p + 3 * L))));
-    }
+    for (int i = 0; i < count; i += L) store(out + i, every_fourth(in + 4 * i));
+  } else if constexpr (Step == 8) {
+    for (int i = 0; i < count; i += L)
+      store(out + i, even_lanes(every_fourth(in + 8 * i), every_fourth(in + 8 * i + 4 * L)));
   } else {
     for (int i = 0; i < count; i++) out[i] = in[(long)i * step];
   }
@@ -166,11 +170,12 @@ static void expand_plane(const Window& w, const Copies& c, const float* plane, f
     case 1: return expand_rows<1>(w, c, columns, plane, out, edge);
     case 2: return expand_rows<2>(w, c, columns, plane, out, edge);
     case 4: return expand_rows<4>(w, c, columns, plane, out, edge);
+    case 8: return expand_rows<8>(w, c, columns, plane, out, edge);
     default: return expand_rows<0>(w, c, columns, plane, out, edge);
   }
 }
 
 // The most floats that copy_strided() reads past the end of a plane.
-constexpr int kReadPast = 4 * L + 16;
+constexpr int kReadPast = 8 * L + 16;
 
 }  // namespace SANP_NAMESPACE

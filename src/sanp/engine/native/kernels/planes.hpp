@@ -114,7 +114,46 @@ static void pool_plane(const Pool& p, const Copies& copies, const float* room, f
   });
 }
 
+// NaN is larger than any number, as in torch.
+static inline vf larger(vf a, vf b) { return choose((b > a) | (b != b), b, a); }
+
+// The pooling that follows the first convolution of many networks: the largest of 3x3 pixels, with stride 2.
+static bool is_halving(const Pool& p) {
+  const Window& w = p.window;
+  return p.maximum && w.kernel_y == 3 && w.kernel_x == 3 && w.stride_y == 2 && w.stride_x == 2 && w.dilation_y == 1 &&
+         w.dilation_x == 1 && w.pad_y <= 1 && w.pad_x <= 1;
+}
+
+// The largest of three rows first, then of three columns. `room` has what lies around a row too.
+static void halve_plane(const Window& w, const float* plane, float* room, float* out) {
+  float* row = room + L;
+  const int reach = 2 * ((w.out_width + L - 1) / L * L) + L + 2;
+  for (int i = -L; i < at_least(reach, w.width + L); i++) row[i] = -__builtin_inff();
+  for (int y = 0; y < w.out_height; y++) {
+    const int top = at_least(2 * y - w.pad_y, 0), end = at_most(2 * y - w.pad_y + 3, w.height);
+    for (int x = 0; x < w.width; x += L) {
+      vf v = splat(-__builtin_inff());
+      for (int i = top; i < end; i++) v = larger(v, load(plane + (long)i * w.width + x));
+      if (x + L <= w.width)
+        store(row + x, v);
+      else
+        store_first(row + x, v, w.width - x);
+    }
+    const float* from = row - w.pad_x;
+    each(out + (long)y * w.out_width, w.out_width, [&](int x, int) {
+      const vf a = load(from + 2 * x), b = load(from + 2 * x + L);
+      const vf c = load(from + 2 * x + 2), d = load(from + 2 * x + 2 + L);
+      return larger(larger(even_lanes(a, b), odd_lanes(a, b)), even_lanes(c, d));
+    });
+  }
+}
+
 static void pool(const Pool& p, const Map& in, const Map& out, Scratch scratch, Share share) {
+  if (is_halving(p)) {
+    for (int a = share.rank; a < in.live; a += share.size)
+      halve_plane(p.window, in.data + a * in.stride, scratch.floats, out.data + a * out.stride);
+    return;
+  }
   const Copies copies = plan_copies(p.window, 0, p.window.out_height);
   for (int a = share.rank; a < in.live; a += share.size) {
     expand_plane(p.window, copies, in.data + a * in.stride, scratch.floats, p.maximum ? -__builtin_inff() : 0.f);

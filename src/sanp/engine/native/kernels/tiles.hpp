@@ -34,6 +34,30 @@ static inline void gather(Strided2, const vf (&m)[3], vf (&o)[2]) {
   o[1] = m[1] + m[2];
 }
 
+// F(4, 4) of seven inputs; the last frequency, that of infinity, only if there are seven.
+template <int Inputs>
+static inline void transform_f44(const vf* d, int step, vf* o) {
+  const auto e = [&](int i) { return d[i * step]; };
+  o[0] = 4.f * e(1) - 2.f * e(0) + 2.5f * e(2) - 5.f * e(3) - .5f * e(4) + e(5);
+  o[1] = 2.f * e(1) - 2.f * e(2) - 4.5f * e(3) + .5f * e(4) + e(5);
+  o[2] = 6.f * e(2) - 2.f * e(1) - 3.5f * e(3) - 1.5f * e(4) + e(5);
+  o[3] = e(1) - 1.5f * e(2) - 2.f * e(3) + 1.5f * e(4) + e(5);
+  o[4] = 2.5f * e(2) - e(1) - 2.5f * e(4) + e(5);
+  o[5] = 4.f * e(1) - 5.f * e(3) + e(5);
+  if constexpr (Inputs == 7) o[6] = 4.f * e(2) - 2.f * e(1) + 2.5f * e(3) - 5.f * e(4) - .5f * e(5) + e(6);
+}
+static inline void transform(Strided7, const vf (&d)[13], vf (&o)[13]) {
+  transform_f44<7>(d, 2, o);
+  transform_f44<6>(d + 1, 2, o + 7);
+}
+static inline void gather(Strided7, const vf (&m)[7], vf (&o)[4]) {
+  const vf a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], d = m[3] - m[4];
+  o[0] = m[0] + a + c + m[5];
+  o[1] = b + 2.f * d + .5f * m[5];
+  o[2] = a + 4.f * c + .25f * m[5];
+  o[3] = b + 8.f * d + .125f * m[5] + m[6];
+}
+
 // The window whose outputs are the tiles of a convolution.
 template <class Q>
 static Window tile_window(const Window& w) {
@@ -53,14 +77,21 @@ static inline bool halves(const Window& t, int rows) {
   return padded((rows + 1) / 2 * t.out_width) < padded(rows * t.out_width);
 }
 
+// Floats that the frequencies of a band may take; those of a few input channels are mostly sums.
+template <class Q>
+constexpr long kTileFloats = (Q::K == 3 ? 2 : 3) * kBandFloats;
+// Floats of the sums of one tile, where they are not fewer than its frequencies.
+template <class Q>
+constexpr long kSumFloats = Q::K == 3 ? 0 : (long)kMostChannels * Q::S * Q::S;
+
 // How many rows of tiles are transformed together. `share` threads share the rows. A band is cut until its frequencies
 // stay in the second-level cache, but never to less than a vector: lanes would be empty.
 template <class Q>
 static int tile_band(const Window& t, int channels, int share) {
   int rows = (t.out_height + share - 1) / share;
-  channels = at_least(channels, kMostChannels);  // the sums need memory too
-  const auto floats = [&] { return (long)Q::N * Q::N * channels * padded(rows * t.out_width); };
-  while (halves(t, rows) && floats() > 2 * kBandFloats) rows = (rows + 1) / 2;
+  if (kSumFloats<Q> == 0) channels = at_least(channels, kMostChannels);  // the sums need memory too
+  const long each = (long)Q::N * Q::N * channels + kSumFloats<Q>;
+  while (halves(t, rows) && each * padded(rows * t.out_width) > kTileFloats<Q>) rows = (rows + 1) / 2;
   if (rows == t.out_height) return rows;
   int whole = 1;
   while (whole * t.out_width % L != 0) whole *= 2;
@@ -79,6 +110,10 @@ static TileInput tile_input(const Window& t, int rows) {
   return {t.out_width * step + 8, (rows - 1) * step + Q::N};
 }
 
+// Schemes whose planes are copied once for each column of a tile, so that tiles are read by plain loads.
+template <class Q>
+constexpr bool kExpands = Q::N > 8;
+
 constexpr int kRooms = 2;  // planes are copied to two places in turn, for what was just written is slow to read
 
 // Floats of each part of the scratch.
@@ -90,7 +125,8 @@ struct TileScratch {
 template <class Q>
 static TileScratch tile_scratch(const Window& t, int channels, int rows) {
   const long tiles = padded(rows * t.out_width);
-  return {kRooms * tile_input<Q>(t, rows).floats(), tiles, Q::N * Q::N * odd_lines(channels * tiles),
+  const long plane = kExpands<Q> ? plan_copies(t, 0, rows).channel : kRooms * tile_input<Q>(t, rows).floats();
+  return {plane, tiles, Q::N * Q::N * odd_lines(channels * tiles),
           (long)kMostChannels * Q::S * Q::S * tiles, Q::M * Q::M * tiles + 2 * L};
 }
 
@@ -217,17 +253,17 @@ static void transform_output(const float* sums, float* pixels, int tiles) {
   constexpr int M = Q::M, S = Q::S;
   for (int v = 0; v < tiles; v += L) {
     vf half[S][M];  // [column sum][row in tile]
-#pragma GCC unroll 6
+#pragma GCC unroll 7
     for (int x = 0; x < S; x++) {
       vf m[S];
-#pragma GCC unroll 6
+#pragma GCC unroll 7
       for (int y = 0; y < S; y++) m[y] = load(sums + (long)(y * S + x) * tiles + v);
       gather(Q{}, m, half[x]);
     }
 #pragma GCC unroll 4
     for (int y = 0; y < M; y++) {
       vf m[S], o[M];
-#pragma GCC unroll 6
+#pragma GCC unroll 7
       for (int x = 0; x < S; x++) m[x] = half[x][y];
       gather(Q{}, m, o);
 #pragma GCC unroll 4

@@ -44,6 +44,25 @@ struct TileBand {
   long frequency;
 };
 
+// Writes the frequencies of every live channel over a band, from copies of its planes.
+template <class Q>
+static void expand_band(const Window& t, const Map& in, const TileBand& band, float* room, float* spectrum) {
+  const Copies copies = plan_copies(t, band.first, band.rows);
+  long down[Q::N];
+  for (int y = 0; y < Q::N; y++) down[y] = tap_offset(t, copies, y, 0);
+  for (int k = 0; k < in.live; k++) {
+    expand_plane(t, copies, in.data + k * in.stride, room, 0.f);
+    for (int v = 0; v < band.tiles; v += L) {
+      const auto columns = [&](int y, vf(&d)[Q::N]) {
+        const float* from = room + down[y] + v;
+#pragma GCC unroll 13
+        for (int x = 0; x < Q::N; x++, from += copies.copy) d[x] = load(from);
+      };
+      transform_vector<Q>(columns, spectrum + (long)k * band.tiles + v, band.frequency);
+    }
+  }
+}
+
 // Writes the frequencies of every live channel over a band. A thread begins with the channels that it has probably
 // written itself, and meanwhile prefetches those that are in the caches of other cores.
 template <class Q>
@@ -91,6 +110,7 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
                       float* sums, int j, int T, int per_block, const Claim& claim) {
   static constexpr Sums<Q> plan{};
   const Weights& weights = c.of(Q::algorithm);
+  const long step = frequency_step<Q>(c);
   const int vectors = band.tiles / L;
   const float* weight[kMostChannels];
   const float* next[kMostRows];
@@ -113,12 +133,12 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
     const int* taken = plan.frequency + plan.before[s];
     for (int k = 0; k < plan.taps[s]; k++) tap[k] = (taken[k] - taken[0]) * band.frequency;
     b.taps = plan.taps[s];
-    b.weight_offset = plan.before[s] * c.step;
+    b.weight_offset = plan.before[s] * step;
     if (fetches) {
       const bool last = s + 1 == plan.count;
       for (int i = 0; i < kMostRows; i++) {
         const int which = at_most(last ? j + T + i : j + at_most(i, T - 1), out.count - 1);
-        next[i] = weights.data + out.channel[which] * weights.row + (last ? 0 : plan.before[s + 1] * c.step);
+        next[i] = weights.data + out.channel[which] * weights.row + (last ? 0 : plan.before[s + 1] * step);
       }
     }
     const auto& table = kBlocks.taps(b.taps);
@@ -171,7 +191,10 @@ static void winograd(const Conv& c, const Map& in, const Outputs& out, Scratch s
   for (int first = top; first < bottom; first += rows) {
     const int here = at_most(rows, bottom - first), tiles = padded(here * t.out_width);
     const TileBand band{first, here, tiles, odd_lines((long)in.live * tiles)};
-    prepare_band<Q>(t, in, band, room, at, spectrum, share);
+    if constexpr (kExpands<Q>)
+      expand_band<Q>(t, in, band, room, spectrum);
+    else
+      prepare_band<Q>(t, in, band, room, at, spectrum, share);
     Band written;
     written.first_pixel = first * Q::M * c.window.out_width;
     written.pixels = (at_most((first + here) * Q::M, c.window.out_height) - first * Q::M) * c.window.out_width;
@@ -194,7 +217,7 @@ static long winograd_scratch(const Conv& c) {
   for (int rows = 1; rows <= t.out_height; rows++) {
     const long tiles = padded(rows * t.out_width);
     long channels = c.in_channels;
-    if (halves(t, rows)) channels = at_most(c.in_channels, 2 * kBandFloats / (Q::N * Q::N * tiles));
+    if (halves(t, rows)) channels = at_most(c.in_channels, (kTileFloats<Q> / tiles - kSumFloats<Q>) / (Q::N * Q::N));
     const long need = tile_scratch<Q>(t, at_least(channels, 1), rows).total();
     if (need > most) most = need;
   }
