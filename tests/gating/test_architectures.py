@@ -12,6 +12,7 @@ import sanp
 from sanp.core.modules import tensors_in
 from sanp.gating.count import trace_batch
 from sanp.gating.gating import gate
+from sanp.gating.sites import ON_A_VECTOR
 from sanp.gating.verify import gates_by, largest_difference
 from sanp.spm.recording import record
 from sanp.testing import check_network
@@ -27,6 +28,7 @@ MIXED = "its rows are not the samples of the batch"
 DENSE = {
     "kernels of each sample's own": {"forward": INSIDE, "last": MIXED},
     "a script inside": {"forward": INSIDE},
+    "EfficientNet": {f"{block}.{part}": ON_A_VECTOR for block in (1, 2) for part in ("squeeze", "excite")},
 }
 UNKNOWN = {"kernels of each sample's own": {"convolution across samples": 1}, "attention": {"bmm": 1}}
 NOTHING_CLOSED = {"a recurrent convolution", "a script inside", "kernels of each sample's own"}

@@ -92,9 +92,9 @@ def test_squeeze_and_excitation_leaves_the_gates_of_the_features() -> None:
         return n.head(y * torch.sigmoid(n.up(n.down(squeezed))))  # type: ignore[no-any-return]
 
     net = Blocks(forward, a=conv(3, 4), down=conv(4, 2), up=conv(2, 4), head=conv(4, 2))
-    found = costs(net, 4, a=[1, 1, 1, 0], down=[1, 0], up=[1, 0, 0, 0], head=[1, 1])
-    assert found["down"] == 1 * (3 + 1) * 1
-    assert found["up"] == 1 * (1 + 1) * 1
+    found = costs(net, 4, a=[1, 1, 1, 0], head=[1, 1])
+    assert found["down"] == 1 * (3 + 1) * 2  # on one pixel: no gate of its own
+    assert found["up"] == 1 * (2 + 1) * 4
     assert found["head"] == 16 * (3 + 1) * 2  # a sigmoid is never zero: only the gates of a count
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.gating.gating import gate
+from sanp.gating.sites import ON_A_VECTOR
 from sanp.spm.gated_conv import FollowingConv
 from sanp.testing import check_network
 from sanp.testing.handling import check_deepcopy, check_training_step
@@ -30,6 +31,7 @@ CHECKS = (
     check_deepcopy,
 )
 DENSE = {
+    "squeeze and excitation": {"down": ON_A_VECTOR, "up": ON_A_VECTOR},
     "crops in the batch half way": {"b.0": "its rows are not the samples of the batch"},
     "samples that are mixed": {
         "b": "its rows are not the samples of the batch",

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.gating.cost import CostModel
+from sanp.gating.sites import ON_A_VECTOR
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.testing import CHECKS, CheckError, check_network
 from sanp.testing.truth import check_cost_is_what_is_left
@@ -30,7 +31,8 @@ hugging = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, r
 def test_families_of_pytorchcv_pass(family: str) -> None:
     make, size = maker(family)
     report = check_network(make, torch.randn(1, 3, size, size))
-    assert report.gated_share == 1.0 and report.skipped == report.skipped_checks == {}
+    assert (report.gated_share == 1.0) == (not report.skipped) and report.gated_share > 0.93
+    assert set(report.skipped.values()) <= {ON_A_VECTOR} and report.skipped_checks == {}
 
 
 @zoo
@@ -46,7 +48,8 @@ def test_there_are_more_than_sixty_families_and_all_can_be_found() -> None:
 def test_networks_of_transformers_pass(name: str) -> None:
     make, example = transformers_network(name)
     report = check_network(make, example)
-    assert report.gated_share == 1.0 and report.skipped == {}
+    assert (report.gated_share == 1.0) == (not report.skipped) and report.gated_share > 0.99
+    assert set(report.skipped.values()) <= {ON_A_VECTOR}
 
 
 @pytest.mark.parametrize("name", ["depthwise", "keywords", "a functional batch norm", "an object as output"])

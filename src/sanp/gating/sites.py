@@ -23,6 +23,8 @@ AFFINE = set("mul add sub div".split())
 
 FORWARD = "forward"
 """Stands for the path of a convolution that the network's own forward calls as a function; no module has this name."""
+ON_A_VECTOR = "a linear layer on a vector: its maps have one pixel, and a gate would cost as much as it saves"
+"""Why the convolutions of squeeze-and-excitation and of some classifiers have no gate."""
 FUNCTIONAL = "functional"
 """Stands for the path of a batch norm that the network's own forward calls as a function."""
 
@@ -113,6 +115,8 @@ class _Finder:
         before, after = (self.trace.shapes[value.index] for value in (call.inputs[0], call.outputs[0]))
         if before[0] != after[0] or len(before) < 3:
             return "its module takes no batch of feature maps"
+        if before[2:].numel() == after[2:].numel() == 1 and self._is_pointwise(node):
+            return ON_A_VECTOR
         if not self.shortcuts and self._is_shortcut(node, call):
             return "shortcut convolution"
         return None
@@ -150,9 +154,12 @@ class _Finder:
 
     def _is_shortcut(self, node: Node, call: ModuleCall) -> bool:
         """Whether this is a 1x1 convolution whose input is read by another branch too."""
+        return self._is_pointwise(node) and len(self.consumers[call.inputs[0]]) > 1
+
+    def _is_pointwise(self, node: Node) -> bool:
         weight = ConvolutionCall.of(node).weight
         kernel = weight.shape[2:] if isinstance(weight, Tensor) else (0,)
-        return all(size == 1 for size in kernel) and len(self.consumers[call.inputs[0]]) > 1
+        return all(size == 1 for size in kernel)
 
     def settle_norms(self) -> None:
         """Puts gates before the batch norm where the convolution and the batch norm are not always used together."""
