@@ -13,13 +13,10 @@ constexpr int kByteVectors = 2;
 constexpr int kByteChannels[kByteVectors + 1] = {0, 8, 4};
 #endif
 constexpr int kMostByteChannels = kByteChannels[1];
-static_assert(kMostByteChannels <= kMostPlanes, "a block's planes have room");
+static_assert(kMostByteChannels <= kMostPlanes && kMostByteChannels <= kMostRows, "a block has room");
 constexpr int kByteStarts = (kMostByteChannels + 15) / 16 * 16;
 constexpr long kByteBand = 64 * 1024;  // floats of the copies of a band: half of a 512 KiB second-level cache
 constexpr int kFewBytePixels = 4 * L;   // a band is not cut smaller than this
-// Rows of gathered weights are a constant apart, so that one register finds them all, and by an odd number of lines.
-constexpr long kGathered = kMostWeightBytes + 2 * kWeightLine + 64;
-static_assert(kGathered / 64 % 2 == 1, "rows spread over the sets of the cache");
 
 struct ByteBlock {
   const float* in;
@@ -236,12 +233,14 @@ struct ByteWork {
 
   // Gathers the weights of a block, and asks for those of the next one.
   void gather(int j, int T, long tap_bytes) const {
+    WeightRows rows;
+    rows.count = T, rows.taps = c.window.taps(), rows.step = c.step;
     for (int t = 0; t < T; t++) {
-      const int8_t* from = c.weight + out.channel[j + t] * c.row();
+      rows.row[t] = c.weight + out.channel[j + t] * c.row();
       const int8_t* next = c.weight + out.channel[at_most(j + T + t, out.count - 1)] * c.row();
       for (long i = 0; i < c.row(); i += kWeightLine) __builtin_prefetch(next + i, 0, 2);
-      gather_taps(plan, in, from, c.step, c.window.taps(), gathered + t * kGathered, tap_bytes);
     }
+    gather_rows(plan, in, rows, gathered, tap_bytes);
   }
 
   // The same for a group. Its first and last plane may hold channels of other groups, whose weights are zero.

@@ -88,37 +88,39 @@ struct ByteQuad {
   unsigned written;  // the bits of their bytes
   Added added;
 
-  // The plane of output j, of a block that ends at `end`; gives the number of the next plane's first output.
+  // The plane of output j, of a block that ends at `end`; gives the number of the next plane's first output. Which of its
+  // channels are computed has no pattern, so that numbers are chosen without a branch.
   int take(const ByteConv& c, const ByteOutputs& out, int j, int end) {
     plane = out.place[j] / kQuad;
     written = 0;
-    for (int b = 0; b < kQuad; b++) {
-      const int place = plane * kQuad + b, number = place < out.places ? out.made[place] : -1;
-      slot[b] = from[b] = -1, channel[b] = 0, finish[b] = {0, 0, 0};
-      if (number >= end || (number >= 0 && number < j)) continue;  // another block's
-      written |= bits_of(b);
-      if (place >= out.places) continue;  // nothing lies behind the last channel
-      slot[b] = number;
-      from[b] = out.residual ? out.from[place] : -1;
-      channel[b] = out.at[place];
-      finish[b] = number >= 0 ? finish_of(c, channel[b], out.scale[number]) : nothing_made(c);
-    }
-    added = added_to(c, out);
-    while (j < end && out.place[j] / kQuad == plane) j++;
-    return j;
-  }
-
-  Added added_to(const ByteConv& c, const ByteOutputs& out) const {
+    const ByteFinish none = nothing_made(c);
     bool any = false, in_order = true;
     for (int b = 0; b < kQuad; b++) {
       const int place = plane * kQuad + b;
-      if (place >= out.places || !(written & bits_of(b))) continue;
+      slot[b] = from[b] = -1, channel[b] = 0, finish[b] = {0, 0, 0};
+      if (place >= out.places) {  // nothing lies behind the last channel
+        written |= bits_of(b);
+        continue;
+      }
+      const int number = out.made[place];
+      if (number >= end || (number >= 0) & (number < j)) continue;  // another block's
+      written |= bits_of(b);
+      slot[b] = number;
+      from[b] = out.residual ? out.from[place] : -1;
+      channel[b] = out.at[place];
+      const ByteFinish made = finish_of(c, channel[b], out.scale[at_least(number, 0)]);
+      finish[b].factor = number >= 0 ? made.factor : none.factor;
+      finish[b].shift = number >= 0 ? made.shift : none.shift;
+      finish[b].after = number >= 0 ? made.after : none.after;
       any |= from[b] >= 0;
-      in_order &= from[b] >= 0 && from[b] % kQuad == b && from[b] / kQuad == from[0] / kQuad;
+      in_order &= (from[b] >= 0) & (from[b] % kQuad == b) & (from[b] / kQuad == from[0] / kQuad);
     }
-    if (!any) return Added::nothing;
-    if (c.residual_scale == 0) return Added::floats;
-    return in_order && from[0] >= 0 ? Added::plane : Added::apart;
+    added = !any ? Added::nothing
+            : c.residual_scale == 0 ? Added::floats
+            : in_order && from[0] >= 0 ? Added::plane
+                                       : Added::apart;
+    while (j < end && out.place[j] / kQuad == plane) j++;
+    return j;
   }
 };
 

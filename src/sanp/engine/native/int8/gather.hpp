@@ -4,6 +4,18 @@
 
 namespace SANP_NAMESPACE {
 
+constexpr int kMostRows = 24;  // output channels of a block
+// Rows of gathered weights are a constant apart, so that one register finds them all, and by an odd number of lines.
+constexpr long kGathered = kMostWeightBytes + 2 * kWeightLine + 64;
+static_assert(kGathered / 64 % 2 == 1, "rows spread over the sets of the cache");
+
+// Rows of weights of some output channels: where each begins, and how far the taps of a row are apart.
+struct WeightRows {
+  const int8_t* row[kMostRows];
+  int count, taps;
+  long step;
+};
+
 // How the weights of one tap are gathered for one sample: every line of the copy has some bytes of each of a few lines. It
 // is the same for all taps and output channels. With other instructions the list of live channels says it all.
 #ifdef __AVX512VBMI__
@@ -32,10 +44,9 @@ struct GatherPlan {
   }
 };
 
-// Line `to` of the copies of all taps, from N lines of each.
+// Line `to` of the copies of all taps of all rows, from N lines of each.
 template <int N>
-static inline void gather_line(const GatherPiece* piece, const int8_t* from, long step, int taps, char* to,
-                               long tap_bytes) {
+static inline void gather_line(const GatherPiece* piece, const WeightRows& rows, char* to, long tap_bytes) {
   __m512i byte[N];
   __mmask64 mask[N];
   long line[N];
@@ -45,33 +56,42 @@ static inline void gather_line(const GatherPiece* piece, const int8_t* from, lon
     mask[n] = piece[n].mask;
     line[n] = piece[n].line * kWeightLine;
   }
-  for (int k = 0; k < taps; k++, from += step, to += tap_bytes) {
-    __m512i w = _mm512_maskz_permutexvar_epi8(mask[0], byte[0], _mm512_loadu_si512(from + line[0]));
+  for (int t = 0; t < rows.count; t++, to += kGathered) {
+    const int8_t* from = rows.row[t];
+    char* copy = to;
+    for (int k = 0; k < rows.taps; k++, from += rows.step, copy += tap_bytes) {
+      __m512i w = _mm512_maskz_permutexvar_epi8(mask[0], byte[0], _mm512_loadu_si512(from + line[0]));
 #pragma GCC unroll 4
-    for (int n = 1; n < N; n++)
-      w = _mm512_mask_permutexvar_epi8(w, mask[n], byte[n], _mm512_loadu_si512(from + line[n]));
-    _mm512_storeu_si512(to, w);
+      for (int n = 1; n < N; n++)
+        w = _mm512_mask_permutexvar_epi8(w, mask[n], byte[n], _mm512_loadu_si512(from + line[n]));
+      _mm512_storeu_si512(copy, w);
+    }
   }
 }
 
-// Copies the weights of the live channels of all taps of one output channel, with zeros behind the last of each tap.
-// Taps lie `step` bytes apart, and `tap_bytes` in the copy.
-static inline void gather_taps(const GatherPlan& plan, const Map&, const int8_t* from, long step, int taps, char* to,
-                               long tap_bytes) {
+static inline void gather_line_of_many(const GatherPiece* piece, int pieces, const WeightRows& rows, char* to,
+                                       long tap_bytes) {
+  for (int t = 0; t < rows.count; t++, to += kGathered)
+    for (int k = 0; k < rows.taps; k++) {
+      __m512i w = _mm512_setzero_si512();
+      for (int n = 0; n < pieces; n++)
+        w = _mm512_mask_permutexvar_epi8(w, piece[n].mask, _mm512_loadu_si512(piece[n].byte),
+                                         _mm512_loadu_si512(rows.row[t] + k * rows.step + piece[n].line * kWeightLine));
+      _mm512_storeu_si512(to + k * tap_bytes, w);
+    }
+}
+
+// Copies the weights of the live channels of all taps of some output channels, with zeros behind the last of each tap.
+// Rows are kGathered apart in the copy, and taps `tap_bytes`.
+static inline void gather_rows(const GatherPlan& plan, const Map&, const WeightRows& rows, char* to, long tap_bytes) {
   for (int first = 0, last; first < plan.count; first = last, to += kWeightLine) {
     const GatherPiece* piece = plan.pieces + first;
     for (last = first + 1; last < plan.count && !(plan.pieces[last].mask & 1);) last++;
     switch (last - first) {
-      case 1: gather_line<1>(piece, from, step, taps, to, tap_bytes); continue;
-      case 2: gather_line<2>(piece, from, step, taps, to, tap_bytes); continue;
-      case 3: gather_line<3>(piece, from, step, taps, to, tap_bytes); continue;
-    }
-    for (int k = 0; k < taps; k++) {
-      __m512i w = _mm512_setzero_si512();
-      for (int n = 0; n < last - first; n++)
-        w = _mm512_mask_permutexvar_epi8(w, piece[n].mask, _mm512_loadu_si512(piece[n].byte),
-                                         _mm512_loadu_si512(from + k * step + piece[n].line * kWeightLine));
-      _mm512_storeu_si512(to + k * tap_bytes, w);
+      case 1: gather_line<1>(piece, rows, to, tap_bytes); break;
+      case 2: gather_line<2>(piece, rows, to, tap_bytes); break;
+      case 3: gather_line<3>(piece, rows, to, tap_bytes); break;
+      default: gather_line_of_many(piece, last - first, rows, to, tap_bytes);
     }
   }
 }
@@ -82,11 +102,14 @@ struct GatherPlan {
   GatherPlan(const Map&, float*) {}
 };
 
-static inline void gather_taps(const GatherPlan&, const Map& in, const int8_t* from, long step, int taps, char* to,
-                               long tap_bytes) {
-  for (int k = 0; k < taps; k++, from += step, to += tap_bytes) {
-    for (int a = 0; a < in.live; a++) to[a] = (char)from[in.index[a]];
-    for (int a = in.live; a < tap_bytes; a++) to[a] = 0;
+static inline void gather_rows(const GatherPlan&, const Map& in, const WeightRows& rows, char* to, long tap_bytes) {
+  for (int t = 0; t < rows.count; t++, to += kGathered) {
+    const int8_t* from = rows.row[t];
+    char* copy = to;
+    for (int k = 0; k < rows.taps; k++, from += rows.step, copy += tap_bytes) {
+      for (int a = 0; a < in.live; a++) copy[a] = (char)from[in.index[a]];
+      for (int a = in.live; a < tap_bytes; a++) copy[a] = 0;
+    }
   }
 }
 #endif
