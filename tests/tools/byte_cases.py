@@ -1,4 +1,4 @@
-"""Random programs on bytes, each operator against whole numbers: convolutions, pooling, means, and the way in and out.
+"""Random programs on bytes, each operator against whole numbers: convolutions, pooling, sums of channels, in and out.
 
 Every value of a program is given out, so that each operator is computed again from what it read. Sums are those of
 double precision, which holds them all; what is rounded to a byte may differ by one step where it lies at a tie.
@@ -11,13 +11,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sanp.engine.lowering.activation import IDENTITY, Activation
-from sanp.engine.lowering.byte_operators import ByteConv, ByteMean, BytePool, Dequantise, Quantise
+from sanp.engine.lowering.byte_operators import (
+    ByteAverage,
+    ByteCombine,
+    ByteConv,
+    ByteMean,
+    BytePool,
+    Dequantise,
+    Quantise,
+)
 from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.operators import Operator
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Floats, Shape, Window
 from sanp.engine.native_program import NativeProgram
-from tests.tools.byte_reference import bounds_of, convolved, mean, pooled, rounded_right, sums_of
+from tests.tools.byte_reference import (
+    averaged,
+    bounds_of,
+    combined,
+    convolved,
+    fills,
+    mean,
+    pooled,
+    rounded_right,
+    sums_of,
+)
 
 Bools = NDArray[np.bool_]
 
@@ -47,6 +65,8 @@ class Check:
     opened: Bools | None = None
     """of a convolution: the channels that it computes"""
     saliency: Floats | None = None
+    live: tuple[Bools, ...] = ()
+    """of a combination: which channels of what it read are not pruned"""
 
 
 class ByteCase:
@@ -77,7 +97,8 @@ class ByteCase:
         self.bytes = [self._shown(made, scale, zero, everything)]
         self.checks.append(Check(self.bytes[0].seen, self.writer.operators[1]))
         for _ in range(int(self.dice.integers(1, 5))):
-            self.dice.choice([self._convolve, self._convolve, self._convolve, self._pool, self._mean])()  # type: ignore[operator]
+            steps = [self._convolve] * 3 + [self._pool, self._mean, self._average, self._combine, self._join]
+            self.dice.choice(steps)()  # type: ignore[arg-type, operator]
 
     def _scale(self) -> float:
         return float(np.float32(self.dice.uniform(0.005, 0.05)))
@@ -178,8 +199,8 @@ class ByteCase:
         made = self._made(out_shape, conv)
         operator = self.writer.operators[-1]
         if to_bytes:
-            fills = not scale_after and (act.kind == "sigmoid" or (act.kind == "clip" and not act.a <= 0 <= act.b))
-            live = opened | (np.zeros_like(opened) if added is None else added.live) | fills
+            filled = not scale_after and fills(act)
+            live = opened | (np.zeros_like(opened) if added is None else added.live) | filled
             self.bytes.append(self._shown(made, scale, zero, live))
         seen = self.bytes[-1].seen if to_bytes else self._give(made)
         read = (x.seen,) if added is None else (x.seen, added.seen)
@@ -214,6 +235,70 @@ class ByteCase:
         operator = self.writer.operators[-1]
         self.bytes.append(self._shown(made, x.scale, x.zero, x.live))
         self.checks.append(Check(self.bytes[-1].seen, operator, (x.seen,)))
+
+    def _average(self) -> None:
+        x = self._any()
+        found = self._window(self.writer.shapes[x.number])
+        if found is None:
+            return
+        window, size = found
+        scale, zero = self._scale(), self._zero()
+        inverse = self.dice.uniform(0.05, 0.5, size[0] * size[1]).astype(np.float32)
+        made = self._made(
+            (self.writer.shapes[x.number][0], *size),
+            lambda out: ByteAverage(
+                x=x.number, out=out, window=window, inverse=inverse, read_scale=_one(x.scale), read_zero=x.zero,
+                scale=_one(scale), zero=zero,
+            ),
+        )  # fmt: skip
+        operator = self.writer.operators[-1]
+        self.bytes.append(self._shown(made, scale, zero, x.live))
+        self.checks.append(Check(self.bytes[-1].seen, operator, (x.seen,)))
+
+    def _like(self) -> list[Made]:
+        """Some values of one size, which may be one value several times."""
+        x = self._any()
+        size = self.writer.shapes[x.number][1:]
+        same = [other for other in self.bytes if self.writer.shapes[other.number][1:] == size]
+        return [x, *(same[int(self.dice.integers(len(same)))] for _ in range(int(self.dice.integers(0, 4))))]
+
+    def _combine(self) -> None:
+        """Channels that are the sums of any two, of one or of none."""
+        read, channels = self._like(), int(self.dice.integers(1, 20))
+        terms: list[int] = []
+        for _ in range(2 * channels):
+            place = int(self.dice.integers(-1, len(read)))
+            width = self.writer.shapes[read[place].number][0] if place >= 0 else 1
+            terms += [place, int(self.dice.integers(width))]
+        self._sum(read, terms, self._activation(channels))
+
+    def _join(self) -> None:
+        """A concatenation of values with scales of their own."""
+        read, terms = self._like(), list[int]()
+        for place, value in enumerate(read):
+            for channel in range(self.writer.shapes[value.number][0]):
+                terms += [place, channel, -1, 0]
+        self._sum(read, terms, IDENTITY)
+
+    def _sum(self, read: list[Made], terms: list[int], act: Activation) -> None:
+        scale, zero, channels = self._scale(), self._zero(), len(terms) // 4
+        made = self._made(
+            (channels, *self.writer.shapes[read[0].number][1:]),
+            lambda out: ByteCombine(
+                count=len(read), values=tuple(value.number for value in read), out=out,
+                scales=np.array([value.scale for value in read], np.float32),
+                zeros=tuple(value.zero for value in read), terms=tuple(terms), act=act, scale=_one(scale), zero=zero,
+            ),
+        )  # fmt: skip
+        operator = self.writer.operators[-1]
+        live = np.full((self.samples, channels), fills(act))
+        for c, pair in enumerate(np.array(terms).reshape(-1, 2, 2)):
+            for place, channel in pair:
+                if place >= 0:
+                    live[:, c] |= read[place].live[:, channel]
+        self.bytes.append(self._shown(made, scale, zero, live))
+        seen = tuple(value.seen for value in read)
+        self.checks.append(Check(self.bytes[-1].seen, operator, seen, live=tuple(value.live for value in read)))
 
     def _mean(self) -> None:
         x = self._any()
@@ -250,6 +335,10 @@ def wrong(case: ByteCase) -> list[str]:
                 good = np.array_equal(given, pooled(operator, values[0]))
             case ByteMean(scale=scale):
                 good = np.array_equal(given[..., 0, 0], mean(values[0], scale))
+            case ByteAverage(zero=zero):
+                good = rounded_right(given + zero, averaged(operator, values[0]))
+            case ByteCombine(zero=zero):
+                good = rounded_right(given + zero, combined(operator, values, check.live))
             case Quantise(scale=scale, zero=zero):
                 steps = (case.input * (np.float32(1) / scale[0])).astype(np.float64)
                 good = rounded_right(given + zero, steps + zero)

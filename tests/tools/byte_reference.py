@@ -1,12 +1,14 @@
 """What operators on bytes give, computed again in whole numbers, which double precision holds."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from sanp.engine.lowering.activation import Activation
-from sanp.engine.lowering.byte_operators import ByteConv, BytePool
+from sanp.engine.lowering.byte_operators import ByteAverage, ByteCombine, ByteConv, BytePool
 from sanp.engine.lowering.shapes import Floats
 
 Doubles = NDArray[np.float64]
@@ -77,14 +79,19 @@ def convolved(conv: ByteConv, x: Doubles, opened: Doubles, saliency: Floats, res
 
 def bounds_of(conv: ByteConv) -> tuple[float, float]:
     """The least and the largest byte that a convolution writes."""
-    per_scale = np.float32(1) / conv.scale[0]
+    return (0.0, 255.0) if conv.scale_after else bounds_under(conv.act, conv.scale, conv.out_zero)
+
+
+def bounds_under(act: Activation, scale: Floats, zero: int) -> tuple[float, float]:
+    """The least and the largest byte under an activation."""
+    per_scale = np.float32(1) / scale[0]
 
     def step(bound: float) -> float:
-        return float(np.clip(np.rint(np.float32(bound) * per_scale) + conv.out_zero, 0, 255))
+        return float(np.clip(np.rint(np.float32(bound) * per_scale) + zero, 0, 255))
 
-    if conv.scale_after or conv.act.kind not in ("relu", "clip"):
+    if act.kind not in ("relu", "clip"):
         return 0.0, 255.0
-    return (float(conv.out_zero), 255.0) if conv.act.kind == "relu" else (step(conv.act.a), step(conv.act.b))
+    return (float(zero), 255.0) if act.kind == "relu" else (step(act.a), step(act.b))
 
 
 def rounded_right(given: Doubles, wanted: Doubles, lowest: float = 0.0, highest: float = 255.0) -> bool:
@@ -107,6 +114,42 @@ def pooled(operator: BytePool, x: Doubles) -> Doubles:
             part = padded[:, :, top :: w.stride[0], left :: w.stride[1]][:, :, :height, :width]
             best = np.maximum(best, part)
     return best
+
+
+def averaged(operator: ByteAverage, x: Doubles) -> Doubles:
+    """Averages of bytes less their zero point, in steps of the result with its zero point; around the map lie zeros."""
+    w, channels = operator.window, x.shape[1]
+    height, width = w.out(x.shape[2:])  # type: ignore[arg-type]
+    ones = torch.ones(channels, 1, *w.kernel, dtype=torch.float64)
+    sums = F.conv2d(torch.from_numpy(x), ones, None, w.stride, w.padding, w.dilation, channels).numpy()
+    inverse = operator.inverse.astype(np.float64).reshape(height, width)
+    return np.asarray(sums * inverse * float(operator.read_scale[0]) / float(operator.scale[0]) + operator.zero)
+
+
+def combined(operator: ByteCombine, values: Sequence[Doubles], live: Sequence[NDArray[np.bool_]]) -> Doubles:
+    """Sums of channels of bytes less their zero points, under the activation, in steps with the zero point.
+
+    ``live`` has for each value (N, C); a channel without a live term is zero, unless the activation fills it.
+    """
+    terms = np.array(operator.terms).reshape(-1, 2, 2)
+    made = []
+    for pair in terms:
+        y = np.zeros((len(values[0]), *values[0].shape[2:]))
+        exists = np.full(len(y), fills(operator.act))
+        for place, channel in pair:
+            if place >= 0:
+                y = y + float(operator.scales[place]) * values[place][:, channel]
+                exists = exists | live[place][:, channel]
+        made.append((y, exists))
+    y = activated(operator.act, np.stack([each for each, _ in made], 1)) / float(operator.scale[0])
+    exists = np.stack([each for _, each in made], 1)
+    cut = np.clip(y + operator.zero, *bounds_under(operator.act, operator.scale, operator.zero))
+    return np.where(exists[..., None, None], cut, operator.zero)
+
+
+def fills(act: Activation) -> bool:
+    """Whether the activation of zero is another number."""
+    return act.kind in ("sigmoid", "hardsigmoid") or (act.kind == "clip" and not act.a <= 0 <= act.b)
 
 
 def mean(x: Doubles, scale: Floats) -> Doubles:

@@ -12,10 +12,18 @@ from torch import Tensor
 
 from sanp.engine.lowering import operators as ops
 from sanp.engine.lowering.activation import Activation
-from sanp.engine.lowering.byte_operators import ByteConv, ByteMean, BytePool, Dequantise, Quantise
+from sanp.engine.lowering.byte_operators import (
+    ByteAverage,
+    ByteCombine,
+    ByteConv,
+    ByteMean,
+    BytePool,
+    Dequantise,
+    Quantise,
+)
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Floats, Pair, Window
-from tests.tools.byte_reference import activated, bounds_of
+from tests.tools.byte_reference import activated, averaged, bounds_of, combined, fills
 
 
 class Simulation:
@@ -102,6 +110,12 @@ class Simulation:
                 return values[x].mean((2, 3), keepdim=True) * float(scale[0])
             case BytePool(x=x, out=out, window=window):
                 return _largest(values[x], window, shapes[out][1:])
+            case ByteAverage(x=x, zero=zero):
+                return torch.from_numpy(averaged(operator, values[x].numpy())).round().clamp(0, 255) - zero
+            case ByteCombine(values=read, zero=zero):
+                live = [self.live[value].numpy() for value in read]
+                made = combined(operator, [values[value].numpy() for value in read], live)
+                return torch.from_numpy(made).round().clamp(0, 255) - zero
             case ops.Pool(x=x, out=out, window=window, inverse=inverse):
                 if inverse is None:
                     return _largest(values[x], window, shapes[out][1:])
@@ -139,6 +153,12 @@ class Simulation:
         match operator:
             case Quantise(x=x) | Dequantise(x=x) | ByteMean(x=x) | BytePool(x=x) | ops.Pool(x=x) | ops.Adaptive(x=x):
                 return live[x]
+            case ByteAverage(x=x):
+                return live[x]
+            case ByteCombine(values=read, terms=terms, act=act):
+                found = [[live[read[place]][:, c] for place, c in pair if place >= 0] for pair in _pairs(terms)]
+                made = [sum(each, torch.full_like(live[read[0]][:, 0], fills(act))).bool() for each in found]  # type: ignore[arg-type]
+                return torch.stack(made, 1)
             case ops.Activate(x=x, act=act) if act.kind not in ("sigmoid", "hardsigmoid"):
                 return live[x]
             case ops.Add(a=a, b=b):
@@ -152,6 +172,11 @@ class Simulation:
             case ops.Channels(x=x, source=source):
                 return live[x][:, list(source)]
         return None
+
+
+def _pairs(terms: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """Of every channel of a combination its two terms: a place among the values and a channel."""
+    return [[(terms[i], terms[i + 1]), (terms[i + 2], terms[i + 3])] for i in range(0, len(terms), 4)]
 
 
 def _double(array: Floats) -> Tensor:

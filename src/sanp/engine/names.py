@@ -32,6 +32,8 @@ class OperatorKind(IntEnum):
     RESIZE = 24
     UNPOOL = 25
     POWER = 26
+    BYTE_AVERAGE = 27
+    BYTE_COMBINE = 28
 
 
 ACTIVATIONS = (

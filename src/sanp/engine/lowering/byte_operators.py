@@ -86,4 +86,40 @@ class BytePool:
     window: Window
 
 
-ByteOperator = Quantise | Dequantise | ByteConv | ByteMean | BytePool
+@dataclass(frozen=True, kw_only=True)
+class ByteAverage:
+    """The average under the window: whole sums of (byte - read_zero), times ``inverse`` (pixels,), as bytes."""
+
+    kind: ClassVar = OperatorKind.BYTE_AVERAGE
+    x: int
+    out: int
+    window: Window
+    inverse: Floats
+    read_scale: Floats
+    read_zero: int
+    scale: Floats
+    zero: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByteCombine:
+    """Channels of bytes that are sums of one or two channels of other bytes, which may have other scales.
+
+    A channel is the activation of the sum of what its terms stand for. ``terms`` has four numbers for each channel: a
+    place in ``values`` and a channel of that value, twice; the place is -1 where there is no such term. Each value has
+    its scale and its zero point. Concatenations, additions and choices of channels are such sums.
+    """
+
+    kind: ClassVar = OperatorKind.BYTE_COMBINE
+    count: int
+    values: tuple[int, ...]
+    out: int
+    scales: Floats
+    zeros: tuple[int, ...]
+    terms: tuple[int, ...]
+    act: Activation
+    scale: Floats
+    zero: int
+
+
+ByteOperator = Quantise | Dequantise | ByteConv | ByteMean | BytePool | ByteAverage | ByteCombine

@@ -8,7 +8,8 @@
   NAME(input) NAME(output) NAME(conv) NAME(gate) NAME(linear) NAME(pool) NAME(adaptive) NAME(activation)       \
   NAME(add) NAME(multiply) NAME(affine) NAME(concat) NAME(channels) NAME(flatten) NAME(layer_norm)            \
   NAME(quantise) NAME(dequantise) NAME(byte_conv) NAME(byte_mean) NAME(byte_pool)                              \
-  NAME(gather) NAME(instance_norm) NAME(softmax) NAME(resize) NAME(unpool) NAME(power)
+  NAME(gather) NAME(instance_norm) NAME(softmax) NAME(resize) NAME(unpool) NAME(power)                            \
+  NAME(byte_average) NAME(byte_combine)
 
 #define SANP_ACTIVATIONS(NAME)                                                                                 \
   NAME(none) NAME(relu) NAME(clip) NAME(leaky) NAME(silu) NAME(gelu) NAME(gelu_tanh) NAME(hardswish)           \

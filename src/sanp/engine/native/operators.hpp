@@ -70,6 +70,8 @@ struct Run {
   void operator()(const DequantiseOp&) const;
   void operator()(const ByteMeanOp&) const;
   void operator()(const BytePoolOp&) const;
+  void operator()(const ByteAverageOp&) const;
+  void operator()(const ByteCombineOp&) const;
   void operator()(const GatherOp&) const;
   void operator()(const InstanceNormOp&) const;
   void operator()(const SoftmaxOp&) const;
@@ -80,6 +82,7 @@ struct Run {
   Outputs outputs(const ConvOp&) const;
   void cap_open(const GateOp&, Decision&) const;
   ByteOutputs byte_outputs(const ByteConvOp&) const;
+  bool reaches(const ByteConv&, int channel, int& reached) const;
   void pass_closed(const ByteConvOp&, const ByteOutputs&) const;
   void adapt(bool maximum, const float* from, const Map& in, float* to, const Map& out) const;
   void map_channels(const Activation&, const float* scale, const float* shift, bool shifts) const;

@@ -218,6 +218,7 @@ long scratch_of(const Program& p, const Op& op) {
   }
   if (auto* c = std::get_if<ByteConvOp>(&op.kind)) return p.byte_kernels->conv_scratch(c->conv);
   if (auto* pool = std::get_if<BytePoolOp>(&op.kind)) return p.byte_kernels->pool_scratch(pool->window);
+  if (auto* a = std::get_if<ByteAverageOp>(&op.kind)) return p.byte_kernels->pool_scratch(a->average.window);
   if (auto* g = std::get_if<GateOp>(&op.kind))
     return g->gate.in_channels + 3L * g->gate.hidden + 3L * g->gate.out_channels + 96;
   if (auto* pool = std::get_if<PoolOp>(&op.kind)) return p.kernels->pool_scratch(pool->pool);

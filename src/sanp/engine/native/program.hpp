@@ -83,7 +83,8 @@ struct PowerOp { float exponent; };
 
 using Kind = std::variant<InputOp, OutputOp, ConvOp, GateOp, LinearOp, PoolOp, AdaptiveOp, ActivationOp, AddOp,
                           MultiplyOp, AffineOp, ConcatOp, ChannelsOp, FlattenOp, LayerNormOp, QuantiseOp, DequantiseOp,
-                          ByteConvOp, ByteMeanOp, BytePoolOp, GatherOp, InstanceNormOp, SoftmaxOp, ResizeOp, UnpoolOp, PowerOp>;
+                          ByteConvOp, ByteMeanOp, BytePoolOp, GatherOp, InstanceNormOp, SoftmaxOp, ResizeOp, UnpoolOp, PowerOp,
+                          ByteAverageOp, ByteCombineOp>;
 
 struct Op {
   std::vector<int> in;

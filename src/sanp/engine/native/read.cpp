@@ -253,6 +253,8 @@ struct Builder {
       case Operator::byte_conv: return read_byte_conv(*this);
       case Operator::byte_mean: return read_byte_mean(*this);
       case Operator::byte_pool: return read_byte_pool(*this);
+      case Operator::byte_average: return read_byte_average(*this);
+      case Operator::byte_combine: return read_byte_combine(*this);
       case Operator::gather: return read_gather(*this);
       case Operator::instance_norm: return read_instance_norm(*this);
       case Operator::softmax: return read_softmax(*this);

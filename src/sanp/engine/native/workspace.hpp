@@ -17,8 +17,10 @@ struct ChannelRoom {
   std::vector<const float*> residual;
   std::vector<int> place, made, from, at;
   std::vector<Passed> passed;
+  int passes = 0;  // of `passed`
   explicit ChannelRoom(long most)
-      : channel(most), scale(most), plane(most), residual(most), place(most), made(most), from(most), at(most) {}
+      : channel(most), scale(most), plane(most), residual(most), place(most), made(most), from(most), at(most),
+        passed(most) {}
 };
 
 struct ThreadRoom {

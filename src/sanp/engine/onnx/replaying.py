@@ -43,7 +43,9 @@ class _Replay:
         elif isinstance(operator, ops.Conv):
             self.of[operator.out] = self._conv(number, operator)
         else:
-            self.of[operator.out] = self._other(operator)
+            made = self._other(operator)
+            on_bytes = number in self.found.others
+            self.of[operator.out] = self.writer.rounded(made, self._steps(operator.out)) if on_bytes else made
 
     def _conv(self, number: int, conv: ops.Conv) -> int:
         steps = self._steps(conv.x) if number in self.found.convolutions else None

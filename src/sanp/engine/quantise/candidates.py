@@ -22,10 +22,13 @@ class Candidates:
 
     convolutions: frozenset[int]
     """operators by number"""
+    others: frozenset[int]
+    """concatenations, additions and averages, likewise"""
     reasons: Mapping[int, str]
     """of the other convolutions, by number of the operator: why not"""
     roots: Mapping[int, int]
-    """value to the value whose scale it has: the largest number under a window has that of what it is taken from"""
+    """value to the value whose scale it has: the largest number under a window has that of what it is taken from, and
+    so have channels in another order"""
     ranged: frozenset[int]
     """roots that need a range"""
     signed: frozenset[int]
@@ -39,6 +42,8 @@ def candidates(writer: ProgramWriter, refused: Mapping[int, str] | None = None) 
     roots: dict[int, int] = {}
     reasons: dict[int, str] = {}
     found: set[int] = set()
+    writable: dict[int, bool] = {}
+    """values that can be made as bytes"""
     total = sum(_multiply_adds(writer, operator) for operator in writer.operators if isinstance(operator, ops.Conv))
     for number, operator in enumerate(writer.operators):
         out = getattr(operator, "out", None)
@@ -50,12 +55,45 @@ def candidates(writer: ProgramWriter, refused: Mapping[int, str] | None = None) 
                 reasons[number] = why
         if out is not None:
             positive[out] = _never_negative(operator, positive)
-            follows = isinstance(operator, ops.Pool) and operator.maximum
+            writable[out] = number in found or _writable(operator, writable)
+            follows = isinstance(operator, ops.Channels) or (isinstance(operator, ops.Pool) and operator.maximum)
             roots[out] = roots[operator.x] if follows else out  # type: ignore[union-attr]
     read = (writer.operators[number] for number in found)
-    ranged = frozenset(roots[operator.x] for operator in read if isinstance(operator, ops.Conv))
+    ranged = {roots[operator.x] for operator in read if isinstance(operator, ops.Conv)}
+    others = set()
+    for number, operator in reversed(list(enumerate(writer.operators))):
+        if isinstance(operator, _OTHERS) and operator.out in ranged and writable[operator.out]:
+            others.add(number)
+            ranged |= {roots[value] for value in inputs_of(operator) if writable[value]}
     signed = frozenset(root for root in ranged if not positive[root])
-    return Candidates(frozenset(found), reasons, roots, ranged, signed)
+    return Candidates(frozenset(found), frozenset(others), reasons, roots, frozenset(ranged), signed)
+
+
+# A norm that follows a concatenation is not among them: in a small DenseNet, bytes before the norms changed the outputs
+# by 10.7 % of their spread instead of 5.6 %, since one range holds channels of many sizes.
+_OTHERS = (ops.Concat, ops.Add, ops.Pool)
+
+
+def inputs_of(operator: ops.Concat | ops.Add | ops.Pool) -> tuple[int, ...]:
+    """The values that it reads."""
+    match operator:
+        case ops.Concat(values=values):
+            return values
+        case ops.Add(a=a, b=b):
+            return a, b
+    return (operator.x,)
+
+
+def _writable(operator: ops.Operator, writable: Mapping[int, bool]) -> bool:
+    """Whether what it makes can be bytes, because what it reads can be; of a concatenation, a part is enough."""
+    match operator:
+        case ops.Concat(values=values):
+            return any(writable[value] for value in values)
+        case ops.Add() | ops.Pool():
+            return all(writable[value] for value in inputs_of(operator))
+        case ops.Channels(x=x):
+            return writable[x]
+    return False
 
 
 def _multiply_adds(writer: ProgramWriter, conv: ops.Conv) -> int:

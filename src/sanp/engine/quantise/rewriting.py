@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from sanp.core.int8_calibration import Range
-from sanp.engine.lowering.byte_operators import ByteConv, ByteMean, BytePool, Dequantise, Quantise
-from sanp.engine.lowering.operators import Adaptive, Concat, Conv, Gate, Operator, Pool
+from sanp.engine.lowering.byte_operators import ByteAverage, ByteConv, ByteMean, BytePool, Dequantise, Quantise
+from sanp.engine.lowering.operators import Adaptive, Channels, Concat, Conv, Gate, Operator, Pool
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Shape
-from sanp.engine.quantise.candidates import Candidates, candidates
+from sanp.engine.quantise.candidates import Candidates, candidates, inputs_of
+from sanp.engine.quantise.combining import Read, combined_bytes
 from sanp.engine.quantise.ranges import Steps
 from sanp.engine.quantise.weights import whole_weights
 
@@ -80,6 +81,10 @@ class _Rewriting:
         if number in self.found.convolutions:
             assert isinstance(operator, Conv)
             self._convolve(operator)
+        elif number in self.found.others:
+            self._combine(operator)
+        elif isinstance(operator, Channels) and self._only_bytes(operator.x):
+            self._bytes[operator.out] = self._combined(operator, (operator.x,))
         elif isinstance(operator, Gate) and self._only_bytes(operator.x) and self._means_suffice(operator):
             self._append(replace(operator, x=self._mean(operator.x)))
         elif isinstance(operator, Pool) and operator.maximum and self._only_bytes(operator.x):
@@ -125,12 +130,41 @@ class _Rewriting:
         )  # fmt: skip
         (self._bytes if to_bytes else self._floats)[conv.out] = made
 
+    def _combine(self, operator: Any) -> None:
+        """A concatenation, an addition or an average, from bytes to bytes."""
+        if isinstance(operator, Pool):
+            x, read, written = self._bytes[operator.x], self._steps_of(operator.x), self._steps_of(operator.out)
+            inverse = operator.inverse
+            assert inverse is not None
+            made = self._made(
+                operator.out,
+                lambda out: ByteAverage(
+                    x=x, out=out, window=operator.window, inverse=inverse, read_scale=read.scale, read_zero=read.zero,
+                    scale=written.scale, zero=written.zero,
+                ),
+            )  # fmt: skip
+        else:
+            made = self._combined(operator, inputs_of(operator))
+        self._bytes[operator.out] = made
+
+    def _combined(self, operator: Any, values: Sequence[int]) -> int:
+        """What is not bytes yet becomes so with the steps of the result."""
+        written, read = self._steps_of(operator.out), []
+        for value in values:
+            if value in self._bytes:
+                read.append(Read(self._bytes[value], self.old.shapes[value][0], self._steps_of(value)))
+            else:
+                read.append(Read(self._quantised(value, written), self.old.shapes[value][0], written))
+        return self._made(operator.out, lambda out: combined_bytes(operator, read, written, out))
+
+    def _quantised(self, value: int, steps: Steps) -> int:
+        x = self._floats[value]
+        return self._made(value, lambda out: Quantise(x=x, out=out, scale=steps.scale, zero=steps.zero))
+
     def as_bytes(self, value: int) -> int:
         """The value's number as bytes in the new program."""
         if value not in self._bytes:
-            x, steps = self._floats[value], self._steps_of(value)
-            made = self._made(value, lambda out: Quantise(x=x, out=out, scale=steps.scale, zero=steps.zero))
-            self._bytes[value] = made
+            self._bytes[value] = self._quantised(value, self._steps_of(value))
         return self._bytes[value]
 
     def as_floats(self, value: int) -> int:

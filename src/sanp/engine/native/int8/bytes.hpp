@@ -18,7 +18,16 @@ constexpr long kMostWeightBytes = 16 * 1024;  // of one output channel
 
 static inline int quads(int channels) { return (channels + kQuad - 1) / kQuad; }
 
-struct ByteConv {
+// How numbers become the bytes of a result.
+struct ByteRounding {
+  Activation act;
+  float per_scale;        // one over the scale of the result's bytes
+  float out_zero;         // their zero point
+  float lowest, highest;  // bytes that are written
+  bool steps;  // bytes are written, and the activation only cuts, which `lowest` and `highest` do: all is in steps of bytes
+};
+
+struct ByteConv : ByteRounding {
   Window window;
   int in_channels, out_channels, groups;
   const int8_t* weight;     // [out][taps][step]: of the channels of its group, with zeros behind the last
@@ -26,16 +35,11 @@ struct ByteConv {
   const int8_t* depth;      // [out][rows][columns, in fours]: of a depthwise convolution that depthwise.hpp computes, or null
   const float* multiplier;  // [out]: the scale of the input times that of the channel's weights
   const float* bias;        // [out]
-  Activation act;
   bool scale_after;      // what a channel is multiplied by comes after the activation
   bool to_bytes;         // the result is a map of bytes; else of floats, and the residual too
   int zero;              // the zero point of the input
-  float per_scale;       // one over the scale of the result's bytes
-  float out_zero;        // their zero point
   float residual_scale;  // of the residual's bytes, 0 for a residual of floats
   float residual_zero;   // their zero point
-  float lowest, highest;  // bytes that are written
-  bool steps;  // bytes are written, and the activation only cuts, which `lowest` and `highest` do: all is in steps of bytes
   long row() const { return step * window.taps(); }
   int group_inputs() const { return in_channels / groups; }
   int group_of(int out) const { return out / (out_channels / groups); }
@@ -74,6 +78,26 @@ struct ByteOutputs {
   const Map* residual;  // or null
 };
 
+// An average under a window: sums are whole numbers, and `inverse` has for each pixel of the result what turns a sum of
+// (byte - zero) into steps of its bytes.
+struct ByteAverage {
+  Window window;
+  int zero;
+  const float* inverse;
+  float out_zero;
+};
+
+// What a channel of a combination is at one sample: the activation of shift + the sum over two channels of factor byte.
+// Without a second channel, or a first one, factors are zero.
+constexpr int kByteTerms = 2;
+struct ByteSum {
+  int channel;
+  float shift;
+  float factor[kByteTerms];
+  const float* plane[kByteTerms];
+  int bits[kByteTerms];  // of a pixel's 32 below the byte
+};
+
 // The functions that every instruction set has. A scratch function gives the floats that a thread needs.
 struct ByteKernels {
   const char* name;
@@ -88,6 +112,9 @@ struct ByteKernels {
   void (*mean)(const Map& in, ByteScale, const Map& out, int n);
   long (*pool_scratch)(const Window&);
   void (*pool)(const Window&, const Map& in, const Map& out, int n, float* room);  // the largest byte of each window
+  void (*average)(const ByteAverage&, const Map& in, const Map& out, int n, float* room);
+  // Writes a plane of `count` channels.
+  void (*combine)(const ByteRounding&, const ByteSum* sums, int count, float* to, int pixels);
 };
 
 // The fastest int8 kernels that this processor can run beside the others.

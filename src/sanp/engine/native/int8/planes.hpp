@@ -1,4 +1,4 @@
-// Maps of bytes plane by plane: to and from floats, means of channels, the largest byte of each window.
+// Maps of bytes plane by plane: to and from floats, means of channels, windows' largest and average bytes, sums of channels.
 #pragma once
 #include "conv.hpp"
 
@@ -75,6 +75,44 @@ static void pool(const Window& w, const Map& in, const Map& out, int n, float* r
     for (int y = 0; y < w.kernel_y; y++)
       for (int x = 0; x < w.kernel_x; x++) best = larger_bytes(best, load_bytes(room + tap_offset(w, copies, y, x) + i));
     store_bytes(to + i, best, at_most(L, out.pixels() - i));
+  }
+}
+
+// Around the map lie bytes that stand for zero, so that a sum over the whole window is one over its part inside.
+static void average(const ByteAverage& a, const Map& in, const Map& out, int n, float* room) {
+  const Window& w = a.window;
+  const Copies copies = plan_copies(w, 0, w.out_height);
+  expand_plane(w, copies, in.data + n * in.stride, room, zero_word(a.zero));
+  float* to = out.data + n * out.stride;
+  for (int i = 0; i < out.pixels(); i += L) {
+    const int count = at_most(L, out.pixels() - i);
+    vi sum[kQuad];
+    for (vi& each : sum) each = splat_bits(-a.zero * w.taps());
+    for (int y = 0; y < w.kernel_y; y++)
+      for (int x = 0; x < w.kernel_x; x++) add_bytes(sum, load_bytes(room + tap_offset(w, copies, y, x) + i));
+    const vf inverse = as_floats(load_some(a.inverse + i, count));
+    vf v[kQuad];
+#pragma GCC unroll 4
+    for (int b = 0; b < kQuad; b++) v[b] = __builtin_convertvector(sum[b], vf) * inverse + a.out_zero;
+    store_bytes(to + i, bytes_of_channels(v, 0.f, 255.f), count);
+  }
+}
+
+static void combine(const ByteRounding& r, const ByteSum* sums, int here, float* to, int pixels) {
+  for (int i = 0; i < pixels; i += L) {
+    const int count = at_most(L, pixels - i);
+    vf v[kQuad];
+#pragma GCC unroll 4
+    for (int b = 0; b < kQuad; b++) {
+      v[b] = vf{};
+      if (b >= here) continue;
+      const ByteSum& s = sums[b];
+      v[b] = splat(s.shift);
+      for (int t = 0; t < kByteTerms; t++)
+        v[b] += __builtin_convertvector(load_some(s.plane[t] + i, count) >> s.bits[t] & 255, vf) * s.factor[t];
+      if (!r.steps) v[b] = apply(r.act, s.channel, v[b]) * r.per_scale + r.out_zero;
+    }
+    store_bytes(to + i, bytes_of_channels(v, r.lowest, r.highest), count);
   }
 }
 

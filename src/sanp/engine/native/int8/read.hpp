@@ -35,15 +35,15 @@ inline void place_byte_weights(Program& p, ByteConv& c, const float* weight) {
   c.weight = to;
 }
 
-// The bytes that are written under an activation, if it does no more than cut.
-inline void read_bounds(ByteConv& c) {
+// The bytes that are written under an activation, if it does no more than cut and `cuts` says that it is the last step.
+inline void read_bounds(ByteRounding& c, bool cuts) {
   const auto step = [&](float bound) {
     return std::fmin(255.f, std::fmax(0.f, std::nearbyint(bound * c.per_scale) + c.out_zero));
   };
   c.lowest = 0;
   c.highest = 255;
   const Act kind = c.act.kind;
-  c.steps = c.to_bytes && !c.scale_after && (kind == Act::none || kind == Act::relu || kind == Act::clip);
+  c.steps = cuts && (kind == Act::none || kind == Act::relu || kind == Act::clip);
   if (!c.steps || kind == Act::none) return;
   c.lowest = kind == Act::relu ? c.out_zero : step(c.act.a);
   if (kind == Act::clip) c.highest = step(c.act.b);
@@ -90,7 +90,7 @@ Op read_byte_conv(Builder& b) {
   c.zero = read_zero(b);
   c.per_scale = 1 / read_scale(b);
   c.out_zero = (float)read_zero(b);
-  read_bounds(c);
+  read_bounds(c, c.to_bytes && !c.scale_after);
   c.step = (c.group_inputs() + kWeightLine - 1) / kWeightLine * kWeightLine;
   if (c.row() > kMostWeightBytes) fail("a channel has too many weights for bytes");
   place_byte_weights(b.p, c, b.r.floats((long)c.out_channels * c.group_inputs() * c.window.taps()));
@@ -137,6 +137,55 @@ Op read_byte_pool(Builder& b) {
   const int in = b.byte_source(), out = b.target(true);
   if (b.value(in).channels != b.value(out).channels) fail("pooling keeps the number of channels");
   return {{in}, out, BytePoolOp{b.window(b.value(in), b.value(out))}};
+}
+
+template <class Builder>
+Op read_byte_average(Builder& b) {
+  const int in = b.byte_source(), out = b.target(true);
+  if (b.value(in).channels != b.value(out).channels) fail("pooling keeps the number of channels");
+  ByteAverageOp op{};
+  ByteAverage& a = op.average;
+  a.window = b.window(b.value(in), b.value(out));
+  const long pixels = (long)b.value(out).height * b.value(out).width;
+  const float* inverse = b.r.floats(pixels);
+  std::vector<float> in_steps(inverse, inverse + pixels);
+  const float unit = read_scale(b);
+  a.zero = read_zero(b);
+  const float per_scale = 1 / read_scale(b);
+  a.out_zero = (float)read_zero(b);
+  for (float& each : in_steps) each *= unit * per_scale;
+  a.inverse = keep(b.p, in_steps.data(), pixels);
+  return {{in}, out, op};
+}
+
+// One term of a combination's channel.
+template <class Builder>
+ByteTerm read_byte_term(Builder& b, const std::vector<int>& inputs) {
+  const int input = b.r.within(-1, (int64_t)inputs.size() - 1, "an input of a combination");
+  const int channels = input < 0 ? 1 : b.value(inputs[input]).channels;
+  return {input, b.r.within(0, channels - 1, "a channel")};
+}
+
+template <class Builder>
+Op read_byte_combine(Builder& b) {
+  const int count = b.r.within(1, 1 << 16, "a number of values");
+  Op result{{}, -1, ByteCombineOp{}};
+  ByteCombineOp& op = std::get<ByteCombineOp>(result.kind);
+  for (int i = 0; i < count; i++) result.in.push_back(b.byte_source());
+  result.out = b.target(true);
+  const auto out = b.value(result.out);
+  for (int v : result.in)
+    if (b.value(v).height != out.height || b.value(v).width != out.width) fail("a combination wants maps of one size");
+  const float* scales = b.r.floats(count);
+  for (int i = 0; i < count; i++) op.zeros.push_back(read_zero(b));
+  for (int i = 0; i < out.channels * kByteTerms; i++) op.terms.push_back(read_byte_term(b, result.in));
+  ByteRounding& r = op.rounding;
+  r.act = b.activation(out.channels);
+  r.per_scale = 1 / read_scale(b);
+  r.out_zero = (float)read_zero(b);
+  read_bounds(r, true);
+  for (int i = 0; i < count; i++) op.units.push_back(scales[i] * (r.steps ? r.per_scale : 1.f));
+  return result;
 }
 
 }  // namespace sanp

@@ -6,41 +6,46 @@
 namespace sanp {
 
 // The channels that a convolution computes for one sample. A channel that is not open is the residual's where that has
-// it, and else constant where the activation of zero is not zero.
+// it, and else constant where the activation of zero is not zero. Masks have no pattern that a processor could foresee, so
+// every channel is written to all lists, and the next one over it where it does not belong there.
 ByteOutputs Run::byte_outputs(const ByteConvOp& o) const {
   Map& out = map(op.out);
   const Map* residual = op.in.size() > 1 ? &map(op.in[1]) : nullptr;
   const Decision* d = o.gate >= 0 ? &call.workspace.decided[sample][o.gate] : nullptr;
-  const Map& in = map(op.in[0]);
   ChannelRoom& r = room().channels[sample];
+  const int none = -1, decided = d ? d->live : 0, others = residual ? residual->live : 0;
+  const int* opened = d ? d->channel : &none;
+  const int* listed = residual ? residual->index : &none;
   const bool fills = !keeps_zero(o.conv.act) && !o.conv.scale_after;
-  int count = 0, place = 0, reached = 0;
-  r.passed.clear();
-  merge(out.channels, d ? d->channel : nullptr, d ? d->live : 0, residual ? residual->index : nullptr,
-        residual ? residual->live : 0, [&](int c, int open, int added) {
-          if (!d) open = c;
-          if (o.follows) {
-            const int low = o.conv.group_of(c) * o.conv.group_inputs();
-            while (reached < in.live && in.index[reached] < low) reached++;
-            if (reached == in.live || in.index[reached] >= low + o.conv.group_inputs()) open = -1;
-          }
-          if (open < 0 && added < 0 && !fills) return;
-          r.made[place] = open >= 0 ? count : -1;
-          r.from[place] = added;
-          r.at[place] = c;
-          if (open >= 0) {
-            r.channel[count] = c;
-            r.scale[count] = d ? d->scale[open] : 1.f;
-            r.place[count++] = place;
-          } else {
-            r.passed.push_back({c, added, place});
-          }
-          if (first_rank()) out.index[place] = c;
-          place++;
-        });
+  int count = 0, place = 0, passed = 0, reached = 0;
+  for (int c = 0, i = 0, j = 0; c < out.channels; c++) {
+    const bool listed_open = (i < decided) & (opened[d ? i : 0] == c), added = (j < others) & (listed[residual ? j : 0] == c);
+    bool open = !d | listed_open;
+    if (o.follows) open = open && reaches(o.conv, c, reached);
+    r.made[place] = open ? count : -1;
+    r.from[place] = added ? j : -1;
+    r.at[place] = c;
+    r.channel[count] = c;
+    r.scale[count] = d ? d->scale[i] : 1.f;
+    r.place[count] = place;
+    r.passed[passed] = {c, added ? j : -1, place};
+    if (first_rank()) out.index[place] = c;
+    const bool exists = open | added | fills;
+    count += open, place += exists, passed += exists & !open;
+    i += listed_open, j += added;
+  }
+  r.passes = passed;
   if (first_rank()) out.live = place;
   return {count,          place,         r.channel.data(), r.scale.data(), r.place.data(),
           r.made.data(),  r.from.data(), r.at.data(),      &out,           residual};
+}
+
+// Whether one of the inputs of output channel c is live; those of the channels before it end at `reached` or earlier.
+bool Run::reaches(const ByteConv& conv, int c, int& reached) const {
+  const Map& in = map(op.in[0]);
+  const int low = conv.group_of(c) * conv.group_inputs();
+  while (reached < in.live && in.index[reached] < low) reached++;
+  return reached < in.live && in.index[reached] < low + conv.group_inputs();
 }
 
 // Whether one of the channels in the plane of a place is computed.
@@ -52,7 +57,9 @@ static bool is_made(const ByteOutputs& out, int place) {
 // Writes the channels that are not computed. A plane of bytes belongs to one thread; where one of its channels is
 // computed, the kernel has written all of them.
 void Run::pass_closed(const ByteConvOp& o, const ByteOutputs& made) const {
-  for (const Passed& p : room().channels[sample].passed) {
+  const ChannelRoom& r = room().channels[sample];
+  for (int n = 0; n < r.passes; n++) {
+    const Passed& p = r.passed[n];
     if (!mine(p.place / kQuad) || (o.conv.to_bytes && is_made(made, p.place))) continue;
     float* plane = made.out->data + p.place * made.out->stride;
     if (o.conv.to_bytes)
@@ -102,6 +109,58 @@ void Run::operator()(const BytePoolOp& o) const {
   for (int n = 0; n < quads(in.live); n++)
     if (mine(n)) call.program.byte_kernels->pool(o.window, in, map(op.out), n, room().scratch.data());
   list_as(call, map(op.out), in);
+}
+
+void Run::operator()(const ByteAverageOp& o) const {
+  const Map& in = map(op.in[0]);
+  for (int n = 0; n < quads(in.live); n++)
+    if (mine(n)) call.program.byte_kernels->average(o.average, in, map(op.out), n, room().scratch.data());
+  list_as(call, map(op.out), in);
+}
+
+// Where a channel of a combination reads at one sample; whether any of its inputs is live. `places` has of every input
+// the places of its channels, -1 for those that are not live.
+static bool byte_sum(const ByteCombineOp& o, int channel, const std::vector<std::vector<int>>& places,
+                     const Map* const* in, const float* nowhere, ByteSum& sum) {
+  bool any = false;
+  sum.channel = channel;
+  sum.shift = o.rounding.steps ? o.rounding.out_zero : 0.f;
+  for (int t = 0; t < kByteTerms; t++) {
+    const ByteTerm& term = o.terms[channel * kByteTerms + t];
+    const int place = term.input < 0 ? -1 : places[term.input][term.channel];
+    sum.factor[t] = place < 0 ? 0.f : o.units[term.input];
+    sum.plane[t] = place < 0 ? nowhere : in[term.input]->data + place / kQuad * in[term.input]->stride;
+    sum.bits[t] = 8 * (std::max(place, 0) % kQuad);
+    if (place >= 0) sum.shift -= (float)o.zeros[term.input] * o.units[term.input];
+    any |= place >= 0;
+  }
+  return any;
+}
+
+void Run::operator()(const ByteCombineOp& o) const {
+  Map& out = map(op.out);
+  const bool fills = !keeps_zero(o.rounding.act);
+  std::vector<const Map*> in;
+  std::vector<std::vector<int>> places;
+  for (int v : op.in) {
+    in.push_back(&map(v));
+    places.emplace_back(in.back()->channels, -1);
+    for (int a = 0; a < in.back()->live; a++) places.back()[in.back()->index[a]] = a;
+  }
+  ByteSum sums[kQuad];
+  int place = 0;
+  const auto write = [&](int count) {  // the channels of the last plane
+    const int plane = (place - 1) / kQuad;
+    if (mine(plane)) call.program.byte_kernels->combine(o.rounding, sums, count, out.data + plane * out.stride, out.pixels());
+  };
+  for (int c = 0; c < out.channels; c++) {
+    const float* nowhere = out.data + place / kQuad * out.stride;  // bytes that no factor lets through
+    if (!byte_sum(o, c, places, in.data(), nowhere, sums[place % kQuad]) && !fills) continue;
+    if (first_rank()) out.index[place] = c;
+    if (++place % kQuad == 0) write(kQuad);
+  }
+  if (place % kQuad) write(place % kQuad);
+  if (first_rank()) out.live = place;
 }
 
 }  // namespace sanp

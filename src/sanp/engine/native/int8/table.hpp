@@ -14,5 +14,7 @@ const ByteKernels SANP_TABLE = {
     SANP_NAMESPACE::mean,
     SANP_NAMESPACE::pool_scratch,
     SANP_NAMESPACE::pool,
+    SANP_NAMESPACE::average,
+    SANP_NAMESPACE::combine,
 };
 }  // namespace sanp
