@@ -25,6 +25,7 @@ from sanp.engine.lowering.operators import Operator
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Floats, Shape, Window
 from sanp.engine.native_program import NativeProgram
+from sanp.engine.quantise.candidates import MOST_WEIGHT_BYTES
 from tests.tools.byte_reference import (
     averaged,
     bounds_of,
@@ -165,6 +166,8 @@ class ByteCase:
             return
         window, size = found
         groups, channels = self._groups(shape[0])
+        if -(-shape[0] // groups // 64) * 64 * window.kernel[0] * window.kernel[1] > MOST_WEIGHT_BYTES:
+            return
         out_shape: Shape = (channels, *size)
         exact = bool(self.dice.random() < 0.2)
         to_bytes = bool(self.dice.random() < 0.7) and not exact

@@ -27,6 +27,9 @@ void merge(int channels, const int* a, int count_a, const int* b, int count_b, V
   }
 }
 
+// Channels of a convolution of bytes: those that are computed, all places of the result, and those only passed on.
+struct ByteCounts { int open, places, passed; };
+
 // A convolution of bytes on all samples of a chunk.
 void run_byte_conv(const Call&, const Op&, const ByteConvOp&);
 
@@ -82,6 +85,8 @@ struct Run {
   Outputs outputs(const ConvOp&) const;
   void cap_open(const GateOp&, Decision&) const;
   ByteOutputs byte_outputs(const ByteConvOp&) const;
+  static ByteCounts list_open(int channels, const Decision*, ChannelRoom&);
+  ByteCounts list_mixed(const ByteConvOp&, const Decision*, const Map* residual, bool fills, ChannelRoom&) const;
   bool reaches(const ByteConv&, int channel, int& reached) const;
   void pass_closed(const ByteConvOp&, const ByteOutputs&) const;
   void adapt(bool maximum, const float* from, const Map& in, float* to, const Map& out) const;

@@ -13,6 +13,8 @@ constexpr int kByteVectors = 2;
 constexpr int kByteChannels[kByteVectors + 1] = {0, 8, 4};
 #endif
 constexpr int kMostByteChannels = kByteChannels[1];
+constexpr int kFinished = 8;  // vectors of sums of each channel that become bytes together
+static_assert(kFinished >= kByteVectors, "a block's sums have room");
 static_assert(kMostByteChannels <= kMostPlanes && kMostByteChannels <= kMostRows, "a block has room");
 constexpr int kByteStarts = (kMostByteChannels + 15) / 16 * 16;
 constexpr long kByteBand = 64 * 1024;  // floats of the copies of a band: half of a 512 KiB second-level cache
@@ -27,7 +29,8 @@ struct ByteBlock {
   const char* weight;  // [channel][tap][quad][4], rows kGathered apart
   long tap_bytes;
   const int* start;  // [channel]: what the sums begin with
-  int* sums;         // [channel][vector][lane]
+  int* sums;         // [channel][vector][lane], channels `sum_stride` apart
+  long sum_stride;
 };
 
 template <int T, int P>
@@ -56,7 +59,7 @@ static void run_bytes(const ByteBlock& b) {
 #pragma GCC unroll 32
   for (int t = 0; t < T; t++)
 #pragma GCC unroll 8
-    for (int p = 0; p < P; p++) *reinterpret_cast<vi_unaligned*>(b.sums + (t * P + p) * L) = sum[t][p];
+    for (int p = 0; p < P; p++) *reinterpret_cast<vi_unaligned*>(b.sums + t * b.sum_stride + p * L) = sum[t][p];
 }
 
 typedef void (*ByteFunction)(const ByteBlock&);
@@ -118,7 +121,7 @@ static inline int byte_rows(const Window& w, int planes, int share) {
 struct ByteRoom {
   long words;  // lines of weights of a tap
   long floats_before_copies() const {
-    return GatherPlan::floats(words) + kMostByteChannels * kByteVectors * L + kByteStarts +
+    return GatherPlan::floats(words) + kMostByteChannels * kFinished * L + kByteStarts +
            kMostByteChannels * kGathered / 4;
   }
   explicit ByteRoom(const ByteConv& c) : words(c.step / 64) {}
@@ -158,7 +161,6 @@ struct ByteWork {
     b.taps = w.taps();
     b.weight = gathered;
     b.start = start;
-    b.sums = sums;
     long tap[kMostTaps];
     tap[0] = 0;
     const float* first;
@@ -201,6 +203,7 @@ struct ByteWork {
     first += inputs.plane() * b.in_stride;
     const int vectors = (pixels + L - 1) / L;
     const int per_block = choose_byte_vectors(vectors, to - from, b.taps * b.quads), most = kByteChannels[per_block];
+    const int together = kFinished / per_block * per_block;
     const int blocks = (to - from + most - 1) / most;
     const int even = (to - from + blocks - 1) / blocks;
     const int each = most % kQuad == 0 ? quads(even) * kQuad : even;  // whole planes of the result
@@ -213,11 +216,16 @@ struct ByteWork {
       for (int t = 0; t < T; t++)
         start[t] = c.zero == 0 ? 0 : -c.zero * sum_bytes(gathered + t * kGathered, b.taps * b.tap_bytes);
       const BytePlanes planes(c, out, j, T);
-      for (int v = 0; v < vectors; v += per_block) {
-        const int P = at_most(per_block, vectors - v);
-        b.in = first + v * L;
-        kByteBlocks.at[P][T](b);
-        finish(c, out, planes, {sums, P, at + v * L, at_most(P * L, pixels - v * L)});
+      for (int v = 0, end; v < vectors; v = end) {
+        end = at_most(v + together, vectors);
+        b.sum_stride = (end - v) * L;
+        b.sums = sums;
+        for (int u = v, P; u < end; u += P, b.sums += P * L) {
+          P = at_most(per_block, end - u);
+          b.in = first + u * L;
+          kByteBlocks.at[P][T](b);
+        }
+        finish(c, out, planes, {sums, end - v, at + v * L, at_most((end - v) * L, pixels - v * L)});
       }
     }
   }
@@ -275,7 +283,7 @@ static void byte_conv(const ByteConv& c, const Map* const* in, const ByteOutputs
   const ByteRoom room(c);
   float* at = scratch.floats;
   int* sums = reinterpret_cast<int*>(at + GatherPlan::floats(room.words));
-  int* start = sums + kMostByteChannels * kByteVectors * L;
+  int* start = sums + kMostByteChannels * kFinished * L;
   char* gathered = reinterpret_cast<char*>(start + kByteStarts);
   float* copies = at + room.floats_before_copies();
   const int height = c.window.out_height;

@@ -1,43 +1,75 @@
 // Runs the operators on bytes: lists the channels that a convolution computes, and calls the kernels for them.
 #include <algorithm>
+#include <numeric>
 
 #include "../operators.hpp"
 
 namespace sanp {
 
 // The channels that a convolution computes for one sample. A channel that is not open is the residual's where that has
-// it, and else constant where the activation of zero is not zero. Masks have no pattern that a processor could foresee, so
-// every channel is written to all lists, and the next one over it where it does not belong there.
+// it, and else constant where the activation of zero is not zero.
 ByteOutputs Run::byte_outputs(const ByteConvOp& o) const {
   Map& out = map(op.out);
   const Map* residual = op.in.size() > 1 ? &map(op.in[1]) : nullptr;
   const Decision* d = o.gate >= 0 ? &call.workspace.decided[sample][o.gate] : nullptr;
   ChannelRoom& r = room().channels[sample];
-  const int none = -1, decided = d ? d->live : 0, others = residual ? residual->live : 0;
-  const int* opened = d ? d->channel : &none;
-  const int* listed = residual ? residual->index : &none;
   const bool fills = !keeps_zero(o.conv.act) && !o.conv.scale_after;
-  int count = 0, place = 0, passed = 0, reached = 0;
-  for (int c = 0, i = 0, j = 0; c < out.channels; c++) {
-    const bool listed_open = (i < decided) & (opened[d ? i : 0] == c), added = (j < others) & (listed[residual ? j : 0] == c);
-    bool open = !d | listed_open;
-    if (o.follows) open = open && reaches(o.conv, c, reached);
-    r.made[place] = open ? count : -1;
-    r.from[place] = added ? j : -1;
-    r.at[place] = c;
-    r.channel[count] = c;
-    r.scale[count] = d ? d->scale[i] : 1.f;
-    r.place[count] = place;
-    r.passed[passed] = {c, added ? j : -1, place};
-    if (first_rank()) out.index[place] = c;
-    const bool exists = open | added | fills;
-    count += open, place += exists, passed += exists & !open;
-    i += listed_open, j += added;
+  const ByteCounts counts =
+      residual || fills || o.follows ? list_mixed(o, d, residual, fills, r) : list_open(out.channels, d, r);
+  r.passes = counts.passed;
+  if (first_rank()) {
+    std::copy_n(r.at.data(), counts.places, out.index);
+    out.live = counts.places;
   }
-  r.passes = passed;
-  if (first_rank()) out.live = place;
-  return {count,          place,         r.channel.data(), r.scale.data(), r.place.data(),
+  return {counts.open,    counts.places, r.channel.data(), r.scale.data(), r.place.data(),
           r.made.data(),  r.from.data(), r.at.data(),      &out,           residual};
+}
+
+// Where there is nothing but the open channels, they are all places.
+ByteCounts Run::list_open(int channels, const Decision* d, ChannelRoom& r) {
+  const int open = d ? d->live : channels;
+  std::iota(r.place.data(), r.place.data() + open, 0);
+  std::copy_n(r.place.data(), open, r.made.data());
+  std::copy_n(d ? d->channel : r.place.data(), open, r.channel.data());
+  std::copy_n(r.channel.data(), open, r.at.data());
+  std::fill_n(r.from.data(), open, -1);
+  if (d)
+    std::copy_n(d->scale, open, r.scale.data());
+  else
+    std::fill_n(r.scale.data(), open, 1.f);
+  return {open, open, 0};
+}
+
+// Masks have no pattern that a processor could foresee, so every channel is written to all lists, and the next one over it
+// where it does not belong there.
+ByteCounts Run::list_mixed(const ByteConvOp& o, const Decision* d, const Map* residual, bool fills, ChannelRoom& r) const {
+  static constexpr int none = -1;
+  static constexpr float one = 1;
+  const int channels = o.conv.out_channels, decided = d ? d->live : 0, others = residual ? residual->live : 0;
+  const int *opened = d ? d->channel : &none, *listed = residual ? residual->index : &none;
+  const float* scales = d ? d->scale : &one;
+  const int gated = d ? 1 : 0, adds = residual ? 1 : 0;  // steps through the lists, which may have one number
+  int *__restrict channel = r.channel.data(), *__restrict place_of = r.place.data(), *__restrict made = r.made.data();
+  int *__restrict from = r.from.data(), *__restrict at = r.at.data();
+  float* __restrict scale = r.scale.data();
+  Passed* __restrict passes = r.passed.data();
+  int count = 0, place = 0, passed = 0, reached = 0;
+  for (int c = 0, i = 0, j = 0; c < channels; c++) {
+    const int chosen = (i < decided) & (opened[i * gated] == c), added = (j < others) & (listed[j * adds] == c);
+    int open = chosen | (1 - gated);
+    if (o.follows) open &= reaches(o.conv, c, reached);
+    made[place] = open ? count : -1;
+    from[place] = added ? j : -1;
+    at[place] = c;
+    channel[count] = c;
+    scale[count] = scales[i * gated];
+    place_of[count] = place;
+    passes[passed] = {c, added ? j : -1, place};
+    const int exists = open | added | (int)fills;
+    count += open, place += exists, passed += exists & ~open;
+    i += chosen, j += added;
+  }
+  return {count, place, passed};
 }
 
 // Whether one of the inputs of output channel c is live; those of the channels before it end at `reached` or earlier.
