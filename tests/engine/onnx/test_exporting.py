@@ -1,5 +1,6 @@
 """sanp.export: the file in ONNX Runtime against the network."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -182,6 +183,8 @@ def test_an_int8_file_gives_what_the_int8_engine_gives(name: str, dynamic: bool,
     fast = sanp.compile(gated, x[:2], tune=False, precision="int8")
     body = next(node for node in onnx.load(path).graph.node if node.op_type == "Scan").attribute[0].g
     assert sum(node.op_type == "ConvInteger" for node in body.node) >= 2
+    assert path.skips is dynamic
+    assert path.why == f"dynamic={dynamic} was given"
     for batch in (1, 5):
         given, wanted = torch.from_numpy(run(path, x[:batch])), fast(x[:batch])
         with torch.no_grad():
@@ -196,7 +199,9 @@ def test_an_int8_file_wants_a_calibration_once(tmp_path: Path) -> None:
     with pytest.raises(SanpError, match="wants calibration=images"):
         sanp.export(net, tmp_path / "m.onnx", x[:1], precision="int8")
     first = sanp.export(net, tmp_path / "m.onnx", x[:1], precision="int8", calibration=x)
-    assert "ms an image that skips" in first.why
+    times = re.fullmatch(r"([\d.]+) ms an image that skips, ([\d.]+) ms one that computes every channel", first.why)
+    assert times is not None
+    assert first.skips == (float(times[1]) < float(times[2])) or times[1] == times[2]
     assert run(sanp.export(net, tmp_path / "n.onnx", x[:1], precision="int8"), x[:3]).shape == (3, 5)
     with pytest.raises(SanpError, match='calibration was given for precision="fp32"'):
         sanp.export(net, tmp_path / "m.onnx", x[:1], calibration=x)

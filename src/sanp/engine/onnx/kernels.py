@@ -11,6 +11,10 @@ from sanp.engine.quantise.ranges import Steps
 from sanp.engine.quantise.weights import whole_weights
 
 
+_WEIGHT_ZERO = 128
+"""weights are written as bytes from 1 to 255, for ONNX Runtime is several times slower with signed ones"""
+
+
 @dataclass(frozen=True)
 class Kernel:
     """Names of a convolution's weights (C_out, C_in, height, width) and of its bias (C_out,)."""
@@ -43,7 +47,8 @@ class Kernels:
             rounded = whole * scale.reshape(-1, 1, 1, 1)
             return Kernel(self.graph.floats(rounded), self.graph.floats(bias), None, steps)
         multiplier = self.graph.floats(scale * steps.scale)
-        return Kernel(self.graph.constant(whole.astype(np.int8)), self.graph.floats(bias), multiplier, steps)
+        weights = self.graph.constant((whole + _WEIGHT_ZERO).astype(np.uint8))
+        return Kernel(weights, self.graph.floats(bias), multiplier, steps)
 
     def chosen(self, kernel: Kernel, outputs: str | None, inputs: str | None) -> Kernel:
         """The part of the open ``outputs`` and the live ``inputs``, which are names of lists; None for all."""
@@ -62,9 +67,9 @@ class Kernels:
         if kernel.multiplier is None or kernel.steps is None:
             given = x if kernel.steps is None else self.rounded(x, kernel.steps)
             return self.graph.node("Conv", given, kernel.weight, kernel.bias, kernel_shape=window.kernel, **options)
-        zero = self._zero(kernel.steps)
+        zeros = (self._zero(kernel.steps), self.graph.constant(np.uint8(_WEIGHT_ZERO)))
         read = self._as_bytes(x, kernel.steps)
-        sums = self.graph.node("ConvInteger", read, kernel.weight, zero, kernel_shape=window.kernel, **options)
+        sums = self.graph.node("ConvInteger", read, kernel.weight, *zeros, kernel_shape=window.kernel, **options)
         factor, shift = (self.graph.reshape(each, [1, -1, 1, 1]) for each in (kernel.multiplier, kernel.bias))
         numbers = self.graph.node("Cast", sums, to=TensorProto.FLOAT)
         return self.graph.node("Add", self.graph.node("Mul", numbers, factor), shift)
