@@ -10,7 +10,6 @@ from sanp.engine.onnx.graph import OnnxGraph
 from sanp.engine.quantise.ranges import Steps
 from sanp.engine.quantise.weights import whole_weights
 
-
 _WEIGHT_ZERO = 128
 """weights are written as bytes from 1 to 255, for ONNX Runtime is several times slower with signed ones"""
 

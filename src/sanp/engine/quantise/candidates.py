@@ -64,7 +64,7 @@ def candidates(writer: ProgramWriter, refused: Mapping[int, str] | None = None) 
     for number, operator in reversed(list(enumerate(writer.operators))):
         if isinstance(operator, _OTHERS) and operator.out in ranged and writable[operator.out]:
             others.add(number)
-            ranged |= {roots[value] for value in inputs_of(operator) if writable[value]}
+            ranged |= {roots[value] for value in values_read(operator) if writable[value]}
     signed = frozenset(root for root in ranged if not positive[root])
     return Candidates(frozenset(found), frozenset(others), reasons, roots, frozenset(ranged), signed)
 
@@ -74,7 +74,7 @@ def candidates(writer: ProgramWriter, refused: Mapping[int, str] | None = None) 
 _OTHERS = (ops.Concat, ops.Add, ops.Pool)
 
 
-def inputs_of(operator: ops.Concat | ops.Add | ops.Pool) -> tuple[int, ...]:
+def values_read(operator: ops.Concat | ops.Add | ops.Pool) -> tuple[int, ...]:
     """The values that it reads."""
     match operator:
         case ops.Concat(values=values):
@@ -90,7 +90,7 @@ def _writable(operator: ops.Operator, writable: Mapping[int, bool]) -> bool:
         case ops.Concat(values=values):
             return any(writable[value] for value in values)
         case ops.Add() | ops.Pool():
-            return all(writable[value] for value in inputs_of(operator))
+            return all(writable[value] for value in values_read(operator))
         case ops.Channels(x=x):
             return writable[x]
     return False

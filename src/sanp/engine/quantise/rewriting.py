@@ -11,7 +11,7 @@ from sanp.engine.lowering.byte_operators import ByteAverage, ByteConv, ByteMean,
 from sanp.engine.lowering.operators import Adaptive, Channels, Concat, Conv, Gate, Operator, Pool
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Shape
-from sanp.engine.quantise.candidates import Candidates, candidates, inputs_of
+from sanp.engine.quantise.candidates import Candidates, candidates, values_read
 from sanp.engine.quantise.combining import Read, combined_bytes
 from sanp.engine.quantise.ranges import Steps
 from sanp.engine.quantise.weights import whole_weights
@@ -144,7 +144,7 @@ class _Rewriting:
                 ),
             )  # fmt: skip
         else:
-            made = self._combined(operator, inputs_of(operator))
+            made = self._combined(operator, values_read(operator))
         self._bytes[operator.out] = made
 
     def _combined(self, operator: Any, values: Sequence[int]) -> int:
