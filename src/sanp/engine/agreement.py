@@ -103,15 +103,20 @@ def disagreement(
     samples. ``network`` is what it was compiled from, ``batch`` an example as :func:`sanp.compile` takes it. ``known``
     is what the network gives for the batch, the leaves of its output and the gates, where that is known. With the
     network's decisions the engine runs on the whole batch; with its own it runs on the first ``alone`` samples, as a
-    batch of that size, or on all of them.
+    batch of that size, or on all of them where that is not given or an output has other rows than the samples.
     """
     expected, gates = known if known is not None else _of(network, batch)
     broken = _not_finite(expected, len(tensors_in(batch)[0]))
     samples = len(broken)
-    alone = samples if alone is None else alone
-    itself = tree_leaves(call_with(engine, _first_rows(batch, alone)))
+    by_sample = all(leaf.dim() and len(leaf) == samples for leaf in expected if isinstance(leaf, Tensor))
+    alone = alone if alone is not None and by_sample else samples
+
+    def first(tree: Any) -> Any:
+        return tree if alone == samples else _first_rows(tree, alone, samples)
+
+    itself = tree_leaves(call_with(engine, first(batch)))
     if bool(broken.all()):
-        same = agree(itself, _first_rows(expected, alone), [], alone)
+        same = agree(itself, first(expected), [], alone)
         return NOTHING_TO_COMPARE if same else "samples that are not finite differ"
     given, scores = engine.run_forced(batch, decisions_of(gates))
     spms = spms_of(network)
@@ -128,9 +133,9 @@ def disagreement(
         turned = turned | (other if len(other) == samples else other.any())
     if why and not (_is_rounding(network, batch, gates, expected, given, wanted, scores) and not bool(broken.any())):
         return why
-    if not agree(itself, _first_rows(expected, alone), [~broken[:alone]], alone):
+    if not agree(itself, first(expected), [~broken[:alone]], alone):
         return "samples that are not finite differ"
-    same = agree(itself, _first_rows(given, alone), [turned[:alone]], alone)
+    same = agree(itself, first(given), [turned[:alone]], alone)
     return None if same else "the engine differs from itself"
 
 
@@ -156,9 +161,13 @@ def _is_rounding(
     return gap <= min(ROUNDING * own, _MOST)
 
 
-def _first_rows(tree: Any, count: int) -> Any:
-    """The tensors of a structure, of each its first ``count`` rows."""
-    return tree_map(lambda leaf: leaf[:count] if isinstance(leaf, Tensor) and leaf.dim() else leaf, tree)
+def _first_rows(tree: Any, count: int, samples: int) -> Any:
+    """The tensors of a structure, of each that has a row for each of the ``samples`` its first ``count`` rows."""
+
+    def rows(leaf: Any) -> Any:
+        return leaf[:count] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == samples else leaf
+
+    return tree_map(rows, tree)
 
 
 def _of(network: nn.Module, batch: Any) -> tuple[list[Any], Mapping[str, Gates]]:

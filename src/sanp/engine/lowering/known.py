@@ -95,11 +95,15 @@ def last_index(shape: Shape) -> Tensor:
     return torch.arange(int(np.prod(shape))).reshape(shape).permute(1, 2, 0)
 
 
-def takes_affine(conv: Pending, shift: Floats) -> bool:
-    """Whether a scale and this shift by channel can become part of a convolution: a pruned channel stays zero only
-    without a shift."""
-    pruned = conv.gate >= 0 or conv.follows
-    return conv.residual < 0 and conv.act is None and not (pruned and shift.any())
+def takes_affine(conv: Pending, scale: Floats, shift: Floats) -> bool:
+    """Whether a scale and this shift by channel can become part of a convolution.
+
+    A pruned channel stays zero only without a shift; and weights that would overflow stay as they are.
+    """
+    if conv.residual >= 0 or conv.act is not None or ((conv.gate >= 0 or conv.follows) and shift.any()):
+        return False
+    largest = float(np.abs(conv.weight).max(initial=0.0)) * float(np.abs(scale).max(initial=0.0))
+    return largest < float(np.finfo(np.float32).max)
 
 
 def affine(conv: Pending, scale: Floats, shift: Floats) -> Pending:

@@ -206,11 +206,11 @@ class Lowering:
         """scale · value + shift by channel, inside the convolution that makes it where that is possible."""
         last = self.channels_last(value)
         if last is not None:
-            if isinstance(last.inner, Pending) and takes_affine(last.inner, shift):
+            if isinstance(last.inner, Pending) and takes_affine(last.inner, scale, shift):
                 return ChannelsLast(affine(last.inner, scale, shift))
             return ChannelsLast(self.writer.affine(self._written_out(last.inner), scale, shift, fills=fills))
         waiting = self.pending(value)
-        if waiting is not None and takes_affine(waiting, shift):
+        if waiting is not None and takes_affine(waiting, scale, shift):
             return affine(waiting, scale, shift)
         return self.writer.affine(self.native(value), scale, shift, fills=fills)
 
