@@ -81,3 +81,9 @@ def test_a_black_border_is_what_a_crop_of_a_padded_picture_has() -> None:
     assert torch.equal(shift_and_flip(images, changes, black=True), padded[:, :, 3:7, 0:4])
     mirrored = Changes(torch.tensor([True]), changes.shift, changes.hole)
     assert torch.equal(shift_and_flip(images, mirrored, black=True), padded[:, :, 3:7, 0:4].flip(3))
+
+
+def test_changes_with_a_cutout_shift_by_an_eighth_and_cut_a_quarter_of_the_side() -> None:
+    own = Augment(flip=True, flip_alternates=True, translate=2)
+    assert own.with_cutout(32) == Augment(flip=True, flip_alternates=True, translate=4, cutout=8)
+    assert Augment(translate=1).with_cutout(16) == Augment(translate=2, cutout=4)

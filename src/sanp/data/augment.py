@@ -1,6 +1,6 @@
 """Random changes of training images: drawn for a whole epoch at once, applied to one batch after another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -44,6 +44,13 @@ class Augment:
         ``size`` is the side of the images.
         """
         return Augment(flip=self.flip, translate=size // 8, border="zero")
+
+    def with_cutout(self, size: int) -> "Augment":
+        """These changes with shifts of up to an eighth of the side ``size``, and a square of a quarter cut out.
+
+        They suit some thirty epochs, in which smaller changes are learned by heart (cifar10-fast; Jordan 2024).
+        """
+        return replace(self, translate=size // 8, cutout=size // 4)
 
     def check_fits(self, height: int, width: int) -> None:
         """Refuses a shift or a square that is larger than images of this height and width."""

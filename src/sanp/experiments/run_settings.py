@@ -32,8 +32,8 @@ class RunSettings:
     """how images become square: crop (the middle), pad (with borders) or stretch"""
     least_steps: int = 25
     """steps that an epoch over a folder of images has at the least: few images are gone through several times in it"""
-    augment: Literal["short", "standard", "none"] = "short"
-    """changes of training images: short (few epochs), standard (crops, flips), none"""
+    augment: Literal["short", "cutout", "standard", "none"] = "short"
+    """changes of training images: short (few epochs), cutout (some thirty), standard (crops, flips), none"""
     limit: int | None = None
     """number of training images to use; none: all"""
     validate: int | float | None = None

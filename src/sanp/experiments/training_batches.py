@@ -43,6 +43,10 @@ def enough(dataset: data.Dataset, batch: int, least: int, tell: Tell) -> data.Ex
 
 def augmentation(dataset: data.Dataset, kind: str) -> data.Augment:
     """The changes of training images that a recipe asks for."""
-    if kind == "none":
-        return data.Augment()
-    return dataset.augment.standard(dataset.image_size) if kind == "standard" else dataset.augment
+    kinds = {
+        "short": dataset.augment,
+        "cutout": dataset.augment.with_cutout(dataset.image_size),
+        "standard": dataset.augment.standard(dataset.image_size),
+        "none": data.Augment(),
+    }
+    return kinds[kind]
