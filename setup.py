@@ -48,8 +48,12 @@ Unit = tuple[Path, list[str]]
 def units_of(ext: Extension) -> list[Unit]:
     """What to compile: the engine's kernels once for each instruction set, each of training's for its own."""
     if ext.name.endswith("_training"):
-        bf16 = [*KERNELS["avx512"], "-mavx512bf16", "-Wno-ignored-attributes"]
-        return [(TRAINING / "fp32.cpp", KERNELS["avx2"]), (TRAINING / "bf16.cpp", bf16)]
+        wide = [*KERNELS["avx512"], "-Wno-ignored-attributes"]
+        return [
+            (TRAINING / "fp32.cpp", KERNELS["avx2"]),
+            (TRAINING / "fp32_wide.cpp", wide),
+            (TRAINING / "bf16.cpp", [*wide, "-mavx512bf16"]),
+        ]
     units = [(source, list[str]()) for source in SOURCES]
     units += [(NATIVE / f"kernels_{name}.cpp", flags) for name, flags in KERNELS.items()]
     return units + [(NATIVE / "int8" / f"kernels_{name}.cpp", flags) for name, flags in INT8.items()]

@@ -1,8 +1,9 @@
 """Faster training on a processor: 3x3 convolutions of stride 1, and their gradients, by Winograd's algorithm.
 
-In float32 by F(4x4, 3x3) with AVX2; in bf16 by F(4x4, 3x3), or F(2x2, 3x3) on the smallest maps, with AVX-512 and its
-bf16 instructions. In bf16 that rounds by about 1 % of what a layer puts out: enough for steps, while all that stays in
-a network after the last step (statistics of norms, thresholds) is found, and evaluated, by torch's own convolutions.
+With AVX-512 by F(4x4, 3x3), or F(2x2, 3x3) on the smallest maps, in float32 and, where the processor has instructions
+for it, in bf16; with AVX2 by F(4x4, 3x3) in float32. In bf16 that rounds by about 1 % of what a layer puts out: enough for
+steps, while all that stays in a network after the last step (statistics of norms, thresholds) is found, and evaluated,
+by torch's own convolutions.
 results/training.jsonl has the time that it saves.
 """
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.overrides import TorchFunctionMode
 
-from sanp.training.winograd.library import convolve, kernel_gradient, usable
+from sanp.training.winograd.library import convolve, has_wide, kernel_gradient, usable
 
 _PANEL = 16
 
@@ -25,7 +26,7 @@ def pays(precision: str) -> bool:
     """Whether this processor is of the kind that it is faster on, and the native library can be used."""
     if precision == "bf16":
         return usable(torch.bfloat16)
-    return torch.backends.cpu.get_cpu_capability() == "AVX2" and usable(torch.float32)
+    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") and usable(torch.float32)
 
 
 class Winograd(TorchFunctionMode):
@@ -68,7 +69,7 @@ def _served(
     if dtype is None or weight.dtype != torch.float32 or input.dtype not in (dtype, torch.float32):
         return None
     sides = [side + 2 * _both(padding) - 2 for side in input.shape[2:]]
-    tile, fewest = (2, 32) if dtype == torch.bfloat16 else (4, 16)
+    tile, fewest = (2, 32) if has_wide(dtype) else (4, 16)
     if min(weight.shape[:2]) < fewest:
         return None
     tiled = [-(-side // tile) * tile for side in sides]

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+from collections.abc import Callable
 from ctypes import c_int, c_long, c_void_p
 from pathlib import Path
 
@@ -22,8 +23,9 @@ def _load() -> ctypes.CDLL | None:
             return None
         library.sanp_winograd_convolve.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_int]
         library.sanp_winograd_kernel_gradient.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int]
-        library.sanp_winograd_bf16_convolve.argtypes = [c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_int]
-        library.sanp_winograd_bf16_kernel_gradient.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int]
+        for name in ("sanp_winograd_bf16", "sanp_winograd_fp32_wide"):
+            getattr(library, f"{name}_convolve").argtypes = [c_void_p, c_void_p, c_void_p, c_int, c_void_p, c_int]
+            getattr(library, f"{name}_kernel_gradient").argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, c_int]
         return library
     return None
 
@@ -36,6 +38,15 @@ def usable(dtype: torch.dtype) -> bool:
     return bool(library.sanp_winograd_bf16_usable() if dtype == torch.bfloat16 else library.sanp_winograd_usable())
 
 
+@functools.cache
+def has_wide(dtype: torch.dtype) -> bool:
+    """Whether maps of this format are computed with AVX-512, which has schemes for smaller maps too."""
+    library = _load()
+    if library is None:
+        return False
+    return dtype == torch.bfloat16 or bool(library.sanp_winograd_fp32_wide_usable())
+
+
 def convolve(x: Tensor, weight: Tensor, padding: int, *, turned: bool = False) -> Tensor:
     """The convolution of ``x`` with the 3x3 float32 kernels ``weight``, stride 1, in the format of ``x``.
 
@@ -46,11 +57,9 @@ def convolve(x: Tensor, weight: Tensor, padding: int, *, turned: bool = False) -
     size = (samples, out, height + 2 * padding - 2, width + 2 * padding - 2)
     y = torch.empty(size, dtype=x.dtype, memory_format=torch.channels_last)
     shape, threads = _shape(x, y, padding), torch.get_num_threads()
-    if x.dtype == torch.bfloat16:
+    if has_wide(x.dtype):
         weight = weight.contiguous(memory_format=torch.channels_last)
-        status = _native().sanp_winograd_bf16_convolve(
-            shape, x.data_ptr(), weight.data_ptr(), int(turned), y.data_ptr(), threads
-        )
+        status = _wide(x.dtype, "convolve")(shape, x.data_ptr(), weight.data_ptr(), int(turned), y.data_ptr(), threads)
     else:
         strides = weight.stride()
         if turned:
@@ -67,14 +76,20 @@ def kernel_gradient(x: Tensor, gradient: Tensor, padding: int) -> Tensor:
 
     ``x`` is the input of the convolution, ``gradient`` the gradient of its output, ``padding`` its padding.
     """
-    narrow = x.dtype == torch.bfloat16
-    layout = torch.channels_last if narrow else torch.contiguous_format
+    wide = has_wide(x.dtype)
+    layout = torch.channels_last if wide else torch.contiguous_format
     found = torch.empty((gradient.shape[1], x.shape[1], 3, 3), memory_format=layout)
-    native = _native()
-    call = native.sanp_winograd_bf16_kernel_gradient if narrow else native.sanp_winograd_kernel_gradient
+    call = _wide(x.dtype, "kernel_gradient") if wide else _native().sanp_winograd_kernel_gradient
     shape, threads = _shape(x, gradient, padding), torch.get_num_threads()
     _check(call(shape, x.data_ptr(), gradient.data_ptr(), found.data_ptr(), threads))
     return found
+
+
+def _wide(dtype: torch.dtype, what: str) -> Callable[..., int]:
+    """The function for AVX-512 of this format."""
+    name = "bf16" if dtype == torch.bfloat16 else "fp32_wide"
+    function: Callable[..., int] = getattr(_native(), f"sanp_winograd_{name}_{what}")
+    return function
 
 
 def _native() -> ctypes.CDLL:
