@@ -1,9 +1,9 @@
 """Faster training on a processor: 3x3 convolutions of stride 1, and their gradients, by Winograd's algorithm.
 
 With AVX-512 by F(4x4, 3x3), or F(2x2, 3x3) on the smallest maps, in float32 and, where the processor has instructions
-for it, in bf16; with AVX2 by F(4x4, 3x3) in float32. In bf16 that rounds by about 1 % of what a layer puts out: enough for
-steps, while all that stays in a network after the last step (statistics of norms, thresholds) is found, and evaluated,
-by torch's own convolutions.
+for it, in bf16; with AVX2 by F(4x4, 3x3) in float32. In bf16 that rounds by about 1 % of what a layer puts out: enough
+for steps, while all that stays in a network after the last step (statistics of norms, thresholds) is found, and
+evaluated, by torch's own convolutions.
 results/training.jsonl has the time that it saves.
 """
 
