@@ -31,6 +31,8 @@ from sanp.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = ("pretrain_epochs", "warmup_epochs", "joint_epochs")
+STEPS = ("batch_size",)
+"""settings besides the epochs that say how many steps there are"""
 SETTING: dict[str, Any] = {
     "batch_size": 16,
     "limit": 720,
@@ -70,14 +72,21 @@ def variants(study: str) -> dict[str, dict[str, Any]]:
     """Row name to the settings that are its own."""
     if study == "budgets":
         return {budget: {"budget": budget} for budget in ("60%", "35%", "22.5%")}
-    found: dict[str, dict[str, Any]] = {"quick": {}}
-    for section, settings in PRESETS["paper"].items():
+    paper, methods = PRESETS["paper"], [name for name in PRESETS["paper"] if name in METHODS]
+    plain = {name: value for name, value in paper.items() if not isinstance(value, dict) and name not in STEPS}
+    found: dict[str, dict[str, Any]] = {"quick": {}, **{name: {name: value} for name, value in plain.items()}}
+    for section, settings in paper.items():
         for name, value in settings.items() if isinstance(settings, dict) else ():
-            if name not in EPOCHS:
+            if name not in EPOCHS and section not in methods:
                 found[f"{section}.{name}"] = {section: {name: value}}
     # All together, but for as many epochs and steps as the other rows.
-    fit = {key: value for key, value in PRESETS["paper"]["fit"].items() if key not in EPOCHS}
-    found["paper"] = {**PRESETS["paper"], "fit": fit, "batch_size": SETTING["batch_size"]}
+    fit = {key: value for key, value in paper["fit"].items() if key not in EPOCHS}
+    common = {name: value for name, value in paper.items() if name not in methods}
+    found["paper"] = {**common, "fit": fit, **{name: SETTING[name] for name in STEPS}}
+    for method in methods:  # an option of another method, beside that method as it is in `quick`
+        found[method] = {"method": method}
+        for name, value in paper[method].items():
+            found[f"{method}.{name}"] = {"method": method, method: {name: value}}
     return found
 
 
