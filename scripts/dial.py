@@ -47,6 +47,13 @@ def measure(folder: Path, seconds: float, results: Path) -> None:
     append(results / "dial.jsonl", {**line, "points": points(network, dataset)})
 
 
+def is_plain(line: dict[str, Any]) -> bool:
+    """Whether a results line is of SANP as the dial has it: not with the paper's settings, or channels in groups."""
+    what = (line["method"], line["backbone"], line["data"], line["images"])
+    settings = (line["config"]["preset"], line["config"]["spm"]["group"])
+    return what == ("sanp", "m_cifarnet", "cifar10", None) and settings == ("quick", 1)
+
+
 def draw(results: Path, path: Path) -> None:
     """Error against FLOPs: the network under the dial, and networks that were trained for one budget."""
     import plotly.graph_objects as go
@@ -59,11 +66,7 @@ def draw(results: Path, path: Path) -> None:
         name = "one network under the dial" if method == "sanp" else f"one {method} network"
         figure.add_scatter(x=shares, y=errors, mode="lines+markers", name=name)
     rows = [line for table in ("table1", "methods") for line in read_results(results / f"{table}.jsonl")]
-    single = {
-        round(line["kept"], 3): line["error"]
-        for line in rows
-        if (line["method"], line["backbone"], line["data"], line["images"]) == ("sanp", "m_cifarnet", "cifar10", None)
-    }
+    single = {round(line["kept"], 3): line["error"] for line in rows if is_plain(line)}
     shares, errors = [100 * kept for kept in single], [100 * error for error in single.values()]
     figure.add_scatter(x=shares, y=errors, mode="markers", name="trained for one budget", marker={"size": 10})
     figure.update_layout(template="plotly_white", width=720, height=400, legend={"x": 0.6, "y": 0.95})
