@@ -1,5 +1,6 @@
 """The number format of training: bf16 if the processor has instructions for it, else float32."""
 
+import platform
 from contextlib import AbstractContextManager, ExitStack
 from typing import Literal
 
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 from sanp.core.errors import SanpError
 from sanp.core.modules import device_of
 from sanp.training import winograd
+
+X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 def resolve(precision: str, device: torch.device) -> Literal["fp32", "bf16"]:
@@ -22,10 +25,18 @@ def resolve(precision: str, device: torch.device) -> Literal["fp32", "bf16"]:
         return precision  # type: ignore[return-value]
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    native = (
-        device.type == "cpu" and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
-    return "bf16" if native else "fp32"
+    return "bf16" if device.type == "cpu" and _has_bf16() else "fp32"
+
+
+def _has_bf16() -> bool:
+    """Whether this processor has instructions for bf16.
+
+    On x86 oneDNN calls bf16 supported wherever there is AVX-512, and emulates it at a tenth of float32's speed.
+    """
+    if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # older releases of torch lack them: float32 then
+    return not X86 or any(getattr(torch.cpu, name, lambda: False)() for name in names)
 
 
 def lay_out(net: nn.Module) -> bool:
