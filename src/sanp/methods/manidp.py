@@ -1,6 +1,6 @@
 """ManiDP (Tang et al., 2021): images that are easy, or alike, get sub-networks that are small, or alike.
 
-A channel is open where its saliency π = relu(s) is above ξ, the threshold of its layer; the features are multiplied
+A channel is open where its saliency π = relu(s) is at least ξ, the threshold of its layer; the features are multiplied
 by π, and no gradient flows through the decision. ξ is the k-th largest of the mean saliencies of the layer's channels,
 k = ceil(density · C) with one density for all layers, which falls from 1 along half a cosine.
 
@@ -9,7 +9,8 @@ w_i = max(0, (C - CE_i) / C) with C half of the mean cross entropy so far: only 
 T_ij is the cosine similarity of the saliencies of images i and j, R_ij that of their features, relu(BatchNorm(f * x))
 averaged over positions.
 
-The means over the last epoch are running means here, and the density is the one that meets the budget.
+The means over the last epoch are running means here, the predictors start from π = 1 as SANP's do, and the density is
+the one that meets the budget.
 """
 
 import math
@@ -47,26 +48,28 @@ from sanp.training.stage import Stage, steps_in
 from sanp.training.task import Task
 from sanp.training.term import Contribution, Forward, stage_with_term
 
-MEAN_MEMORY = 0.99
-"""of the running means of saliencies and cross entropies, a step"""
-STEPS_BETWEEN = 10
-"""steps between two settings of the thresholds"""
+MEAN_STEPS = 100
+"""running means of saliencies and cross entropies are those of all steps up to this many, then a hundredth is new"""
+STEPS_BETWEEN, SHARE_BETWEEN = 10, 0.02
+"""thresholds are set after so many steps, or after this share of all steps if that is fewer"""
+WIDE = 80
+"""channels from which on the authors' predictors have half as many hidden units, not as many"""
 FINISH_IMAGES = 512
 """training images on which the thresholds are set at the end"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ManiDPConfig:
-    """Settings of ManiDP; the defaults are those of the authors' code."""
+    """Settings of ManiDP; the defaults are those that the authors give for CIFAR-10."""
 
-    sparsity: float = 0.1
+    sparsity: float = 5e-3
     """λ: weight of the saliencies of easy images in the loss"""
-    similarity: float = 10.0
+    similarity: float = 1.0
     """γ: weight of the squared differences between similarities of saliencies and of features"""
     easy: float = 0.5
     """an image is easy if its cross entropy is below this part of the mean"""
-    reduction: int = 2
-    """r: the hidden layer of a saliency predictor has C_out / r units"""
+    reduction: int | None = None
+    """r: the hidden layer of a saliency predictor has C_out / r units; none: 2, and 1 below 80 channels"""
     standardize: bool = False
     """standardise the descriptors over the images, as SANP does"""
 
@@ -74,8 +77,12 @@ class ManiDPConfig:
         check_fields(self)
         if self.sparsity < 0 or self.similarity < 0:
             raise SanpError(f"sparsity {self.sparsity} and similarity {self.similarity} are weights: give 0 or more")
-        if not self.easy > 0 or self.reduction < 1:
+        if not self.easy > 0 or (self.reduction is not None and self.reduction < 1):
             raise SanpError(f"easy {self.easy} must be above 0 and reduction {self.reduction} at least 1")
+
+    def reduction_for(self, out_channels: int) -> int:
+        """r of a layer with this number of output channels."""
+        return self.reduction or (2 if out_channels >= WIDE else 1)
 
 
 def easiness(losses: Tensor, threshold: float) -> Tensor:
@@ -90,9 +97,15 @@ def similarity_gap(saliency: Tensor, features: Tensor) -> Tensor:
 
 
 def threshold_at(means: Tensor, density: float) -> float:
-    """ξ: the smallest of the ceil(density C) largest mean saliencies (C,); 0 if all channels are to be open."""
+    """ξ: the smallest of the ceil(density C) largest mean saliencies (C,); 0 if all channels are to be open.
+
+    It is the number just below, since an SPM opens what is above its threshold, and here a saliency of ξ is open too.
+    """
     k = min(len(means), max(1, math.ceil(density * len(means) - 1e-9)))
-    return 0.0 if k == len(means) else float(means.topk(k).values[-1])
+    if k == len(means):
+        return 0.0
+    smallest = means.topk(k).values[-1].float()
+    return float(torch.nextafter(smallest, smallest.new_zeros(())))
 
 
 class ManifoldTerm:
@@ -105,46 +118,46 @@ class ManifoldTerm:
         self.loss: float | None = None
         """running mean of the cross entropy"""
         self.step = 0
+        self.next_step, self.next_progress = 0, 0.0
+        """when the thresholds are set again: at the first of both"""
 
     def contribute(self, forward: Forward) -> Contribution:
         """Both losses of this step; the thresholds follow the falling target."""
         losses = loss_of_each(forward)
-        self.loss = _moved(self.loss, float(losses.mean()))
+        fresh = max(1 / (self.step + 1), 1 / MEAN_STEPS)
+        mean_loss = float(losses.mean())
+        self.loss = mean_loss if self.loss is None else (1 - fresh) * self.loss + fresh * mean_loss
         weights = easiness(losses, self.config.easy * self.loss)  # (N,)
         features = self.features.taken()
         sparse, alike = torch.zeros(()), torch.zeros(())
         for name, gates in forward.gates.items():
             saliency = gates.saliency.relu()
-            self._remember(name, saliency.detach().float().mean(0))
+            path = module_path(name)
+            mean = saliency.detach().float().mean(0)
+            self.means[path] = torch.lerp(self.means.get(path, mean).to(mean.device), mean, fresh)
             sparse = sparse + (weights * saliency.mean(1)).mean()
             calls = features.get(module_path(name), [])
             if calls:
                 alike = alike + similarity_gap(saliency, calls.pop(0))
         target = self.kept + (1 - self.kept) * (1 + math.cos(math.pi * forward.progress)) / 2
         kept = mean_kept(self.gated.cost, decisions_of(forward.gates))
-        if self.step % STEPS_BETWEEN == 0:
+        if self.step >= self.next_step or forward.progress >= self.next_progress:
             set_for_target(self.gated, self.means, saliencies_of(forward.gates), target)
+            self.next_step, self.next_progress = self.step + STEPS_BETWEEN, forward.progress + SHARE_BETWEEN
         self.step += 1
         loss = self.config.sparsity * sparse + self.config.similarity * alike
         return Contribution(loss, kept, target, self.config.sparsity)
 
-    def _remember(self, name: str, mean: Tensor) -> None:
-        path = module_path(name)
-        before = self.means.get(path)
-        self.means[path] = mean if before is None else MEAN_MEMORY * before.to(mean.device) + (1 - MEAN_MEMORY) * mean
-
     def state(self) -> dict[str, Any]:
         """The state that a checkpoint keeps."""
-        return {"step": self.step, "loss": self.loss, "means": {n: mean.tolist() for n, mean in self.means.items()}}
+        means = {name: mean.tolist() for name, mean in self.means.items()}
+        return {"step": self.step, "next": [self.next_step, self.next_progress], "loss": self.loss, "means": means}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restores a state that :meth:`state` returned."""
         self.step, self.loss = int(state["step"]), state["loss"]
+        self.next_step, self.next_progress = state.get("next", (self.step, 0.0))
         self.means = {name: torch.tensor(mean) for name, mean in state["means"].items()}
-
-
-def _moved(before: float | None, now: float) -> float:
-    return now if before is None else MEAN_MEMORY * before + (1 - MEAN_MEMORY) * now
 
 
 def loss_of_each(forward: Forward) -> Tensor:
@@ -191,7 +204,8 @@ class ManiDP(GatingMethod):
         """SPMs with the authors' predictors: two layers with a bias of 1."""
 
         def make_spm(in_channels: int, out_channels: int, config: SPMConfig) -> SPM:
-            own = replace(config, bias=1.0, reduction=self.config.reduction, standardize=self.config.standardize)
+            reduction = self.config.reduction_for(out_channels)
+            own = replace(config, bias=1.0, reduction=reduction, standardize=self.config.standardize)
             saliency = predicted_saliency(in_channels, out_channels, own)
             return SPM(saliency, AboveZero(), most=config.most, group=gcd(out_channels, config.group))
 
