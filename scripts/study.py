@@ -6,7 +6,8 @@
     python scripts/study.py adaptiveness     # on CIFAR-10 at 25 %, three seeds, from the shipped dense network:
                                                 # does it pay that channels depend on the image?
 
-Each appends to results/<study>.jsonl and fills the tables that quote it; a row that is there already is not run again.
+Each appends to results/<study>.jsonl and fills the tables that quote it; a row that is there already is not run again,
+and one that was stopped goes on.
 """
 
 import argparse
@@ -25,7 +26,6 @@ from sanp.experiments.paper.channel_use import channel_use
 from sanp.experiments.paper.rows import same_work
 from sanp.experiments.recipe import PRESETS, make_recipe, merge
 from sanp.experiments.results import append, read_results, result_line
-from sanp.experiments.run import train
 from sanp.experiments.seeds import mean_and_deviation
 from sanp.methods import METHODS
 
@@ -99,10 +99,13 @@ def study_settings(study: str, folder: Path, results: Path, done: set[str]) -> N
             continue
         start = {"pretrained": str(dense)} if dense.exists() else {}
         recipe = make_recipe(merge(merge(SETTING, settings), start))
-        began = time.monotonic()
-        finished = train(recipe, folder / study / name)
-        append(results, result_line(name, finished.folder, time.monotonic() - began))
-        print(f"{name}: error {finished.pruned.error:.2%}, cost {finished.pruned.kept:.2%}", flush=True)
+        job = Job(recipe, folder / study / name)
+        if not job.finished:
+            with Stopwatch(job.folder) as stopwatch:
+                carry_out(job, stopwatch)
+        line = result_line(name, job.folder, seconds_of(job.folder))
+        append(results, line)
+        print(f"{name}: error {line['error']:.2%}, cost {line['kept']:.2%}", flush=True)
 
 
 def study_methods(folder: Path, results: Path, done: set[str]) -> None:

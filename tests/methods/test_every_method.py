@@ -84,6 +84,8 @@ def test_a_method_meets_the_budget_and_is_the_same_from_its_file(
     assert report.flops == pytest.approx(sum(layer.flops for layer in report.layers))
     if not METHODS[name].sample_adaptive:
         assert len(set(report.per_sample)) == 1
+    if name in ("rnp", "d2nn"):  # some images take other widths than others
+        assert len(set(report.per_sample)) > 1
     for key, tensor in net.state_dict().items():
         assert torch.equal(tensor, before[key]), f"{name} changed {key} of the network that it was given"
     sanp.save(pruned, tmp_path / "pruned.safetensors")

@@ -19,13 +19,13 @@ from tests.core.test_files import within
 LINE: dict[str, Any] = {
     "name": "table1/tiny-ns", "method": "ns", "backbone": "tiny", "data": "cifar10", "seed": 0, "epochs": [1, 0, 1],
     "images": None, "error": 0.1, "flops": 5e6, "paper_flops": 5e6, "dense_flops": 1e7, "kept": 0.5, "pruned": 0.5,
-    "config": {}, "overhead_flops": 0,
+    "config": {}, "overhead_flops": 0, "trials": 4,
 }  # fmt: skip
 BAD: dict[str, Any] = {
     "name": [1, None, "x" * 2000], "method": ["x", ["ns"], None], "backbone": [3], "data": [None], "seed": [[1], -1],
     "epochs": [None, [1], [1, 2, "x"], [10**400, 1, 1]], "images": ["x", -1], "flops": ["1", None, True],
     "error": ["x", float("nan"), 10**400, float("inf")], "dense_flops": [0, -1, "x"], "pruned": [None],
-    "config": [None, []], "overhead_flops": ["x"],
+    "config": [None, []], "overhead_flops": ["x"], "trials": ["x", None],
 }  # fmt: skip
 WRONG = [(name, value) for name, values in BAD.items() for value in values]
 

@@ -26,8 +26,11 @@ def table_of_rows(rows: Mapping[str, Sequence[str]]) -> str:
 
 
 def study_table(lines: Iterable[dict[str, Any]]) -> str:
-    """A Markdown table of results lines: accuracy before and after pruning, share of the FLOPs, and budget."""
-    head = "| | accuracy before | accuracy after | cost | budget | channels pruned for some images |"
+    """A Markdown table of results lines: accuracy before and after pruning, share of the FLOPs, and budget.
+
+    The last column is of the deeper half of the layers: the share of the channels that some images prune, others not.
+    """
+    head = "| | accuracy before | accuracy after | cost | budget | deeper half: channels pruned for some images |"
     rows = [
         head,
         "|---|---|---|---|---|---|",

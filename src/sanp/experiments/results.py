@@ -89,8 +89,13 @@ def read_results(path: Path) -> Iterator[Line]:
 
 RUN_TEXTS, RUN_NUMBERS = ("name", "method", "backbone", "data"), ("error", "flops", "pruned", "paper_flops")
 """fields of every line of a run"""
-RUN_EXTRAS = tuple("kept dense_error overhead_flops spread sometimes_deeper_half seconds".split())
+RUN_EXTRAS = tuple("kept dense_error overhead_flops spread sometimes_deeper_half seconds trials".split())
 """numbers that a line may lack"""
+
+
+def trials_of(method: str, results: Path) -> int:
+    """How many trials of a method's settings the folder ``results`` has (scripts/trials.py)."""
+    return sum(line.get("method") == method for line in read_results(results / "trials.jsonl"))
 
 
 def read_run_lines(path: Path) -> Iterator[Line]:

@@ -13,7 +13,7 @@ from sanp.experiments import run_folder
 from sanp.experiments.paper.deciding import deciding_flops
 from sanp.experiments.paper.reproduce import reproduce
 from sanp.experiments.paper.rows import row_folder, select
-from sanp.experiments.paper.stale import USED, changed
+from sanp.experiments.paper.stale import BESIDES, USED, changed, flat_settings
 from sanp.experiments.paper.tables import readme_table, results_page
 from sanp.experiments.recipe import make_recipe, merge
 from sanp.experiments.results import append, read_results
@@ -158,7 +158,19 @@ def test_every_published_line_is_compared_with_its_recipe() -> None:
     assert changed(json.loads(json.dumps(whole)), sanp_row) == []
 
 
-@pytest.mark.parametrize("method", sorted(USED.keys() - {"dense"}))
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "spm": {
+        **{"noise": 0.5, "soft_share": 0.9, "per": "element", "gradient": "literal", "slope": 1.4, "shift": 0.3},
+        **{"keep_one": False, "most": 3.0, "standardize": False, "bias": 0.7, "reduction": 2, "centre": 1.0},
+    },
+    "objective": {"penalty": "saliency", "reopen": False, "runaway": 0.0},
+    "controller": {"strength": 1.0, "lowest": -9.0, "highest": 9.0, "memory": 0.1, "estimate": "drawn", "anneal": 0.2},
+    "fit": {"settle": 0.7, "warmup_trains": "all but kernels", "spm_lr": 0.1, "spm_optimizer": "sgd"},
+}
+"""other values of settings that not every method uses"""
+
+
+@pytest.mark.parametrize("method", sorted((USED.keys() | BESIDES.keys()) - {"dense"}))
 def test_settings_that_are_said_to_have_no_effect_have_none(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,22 +179,32 @@ def test_settings_that_are_said_to_have_no_effect_have_none(
     start = str(train(dense, tmp_path / "dense").folder / "model.safetensors")
     usual = {"pretrain_epochs": 1, "warmup_epochs": 1, "joint_epochs": 1, "precision": "fp32", "norm_batches": 2}
     recipe = tiny_run.recipe(method=method, budget="70%", pretrained=start, fit=usual)
-    rates = {"spm_lr": 0.1, "spm_optimizer": "sgd"}
-    other = make_recipe(
-        merge(
-            recipe.as_dict(),
-            {
-                "spm": {"noise": 0.5, "most": 3.0, "standardize": False, "gradient": "literal"},
-                "objective": {"penalty": "saliency"},
-                "controller": {} if "controller" in USED[method] else {"strength": 1.0, "lowest": -9.0, "anneal": 0.2},
-                "fit": {"settle": 0.7, "warmup_trains": "all but kernels", **({} if method == "fbs" else rates)},
-                "test_every": 0,
-            },
-        )
-    )
-    assert changed(other.as_dict(), recipe) == []
+    same: dict[str, Any] = {"test_every": 0}
+    for section, values in OTHERWISE.items():
+        for name, value in values.items():
+            if not changed(merge(recipe.as_dict(), {section: {name: value}}), recipe):
+                same = merge(same, {section: {name: value}})
+    other = make_recipe(merge(recipe.as_dict(), same))
+    assert len(dict(flat_settings(same))) > 4 and changed(other.as_dict(), recipe) == []
     first, second = (train(each, tmp_path / name) for each, name in ((recipe, "a"), (other, "b")))
     assert first.pruned.as_dict() == second.pruned.as_dict()
+
+
+def test_a_setting_is_no_reason_for_a_method_that_does_not_use_it() -> None:
+    """STATIC without a scale has no gradient of one; with one it has. FIXED K draws no gates and has no λ."""
+    old = {"spm": {"gradient": "literal", "noise": 0.7}, "controller": {"highest": 9.0, "anneal": 0.1}}
+    reasons = {}
+    for method in ("static", "fixed_k", "sanp", "fbs"):
+        recipe = make_recipe({"method": method})
+        reasons[method] = [reason.partition(" ")[0] for reason in changed(merge(recipe.as_dict(), old), recipe)]
+    assert reasons["static"] == ["controller.anneal", "controller.highest", "spm.noise"]
+    assert reasons["fixed_k"] == ["controller.anneal"]
+    assert reasons["sanp"] == ["controller.anneal", "controller.highest", "spm.gradient", "spm.noise"]
+    assert reasons["fbs"] == []
+    scaled = make_recipe({"method": "static", "static": {"scales": True}})
+    assert changed(merge(scaled.as_dict(), {"spm": {"gradient": "literal"}}), scaled) == [
+        "spm.gradient literal, now product"
+    ]
 
 
 def test_what_deciding_costs_follows_from_the_settings() -> None:
@@ -218,12 +240,65 @@ def test_the_papers_own_settings_are_rows_that_say_how_far_they_are_scaled(tmp_p
         for name, value in (("highest 0.01", 2.56), ("lowest -0.01", -2.56), ("strength 0.01", 2.56))
     ]
     fit = mean.fit
-    assert (fit.warmup_epochs, fit.joint_epochs, fit.step_epochs) == (2, 6, 2)  # a fiftieth
+    assert (fit.warmup_epochs, fit.joint_epochs, fit.step_epochs) == (1, 3, 1)  # a hundredth
     line = {
         **{"name": "methods/m_cifarnet-sanp-paper", "method": "sanp", "backbone": "m_cifarnet", "data": "cifar10"},
-        **{"seed": 0, "images": None, "epochs": [16, 2, 6], "error": 0.5, "pruned": 0.5, "overhead_flops": 0},
+        **{
+            "seed": 0,
+            "images": None,
+            "epochs": [fit.pretrain_epochs, 1, 3],
+            "error": 0.5,
+            "pruned": 0.5,
+            "overhead_flops": 0,
+        },
         **{"flops": 5e7, "paper_flops": 5e7, "dense_flops": 1e8, "config": mean.as_dict()},
     }
     append(tmp_path / "methods.jsonl", line)
     page = results_page(tmp_path, ROOT / "recipes")
-    assert "| M-CifarNet | SANP, paper |" in page and "| 16 + 8 (scaled by 0.02) |" in page and "†" not in page
+    assert "| M-CifarNet | SANP, the paper's settings, λ0 = 0.01 |" in page
+    assert "| 16 + 4 (scaled by 0.01) |" in page and "†" not in page
+
+
+def test_a_row_that_names_its_network_starts_from_that_and_trains_no_dense_one(recipes: Path, tmp_path: Path) -> None:
+    """As the rows with the paper's own settings do, whose preset would pretrain for 300 epochs."""
+    dense = tiny_run.recipe(method="dense", budget="100%", fit={"pretrain_epochs": 2, "precision": "fp32"})
+    start = train(dense, tmp_path / "given").folder / "model.safetensors"
+    rewrite(recipes, "l1", 'backbone = "tiny"', f'backbone = "tiny"\npretrained = "{start}"')
+    said: list[str] = []
+    rows = select(recipes, ["table1"], rows=["tiny-l1"], seeds=2)
+    assert rows[0].dense is None
+    for _ in range(2):
+        assert reproduce(rows, tmp_path / "runs", tmp_path / "results", tell=said.append) == []
+    begun = [line for line in said if line.endswith("begun")]
+    assert begun == ["table1/tiny-l1: begun", "table1/tiny-l1 (seed 1): begun"]
+    assert said[-1] == "table1/tiny-l1 (seed 1): in table1.jsonl already"
+    assert not (tmp_path / "results" / "dense.jsonl").exists()
+    (row,) = select(ROOT / "recipes", ["methods"], rows=["m_cifarnet-sanp-paper"])
+    assert row.dense is None and row.recipe.pretrained == "m_cifarnet-cifar10"
+
+
+def test_a_line_has_the_number_of_trials_of_its_method_and_the_table_shows_it(recipes: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    for method in ("l1", "ns", "l1", "l1"):
+        append(results / "trials.jsonl", {"name": f"{method}-1", "method": method})
+    reproduce(select(recipes, ["table1"]), tmp_path / "runs", results)
+    lines = {line["method"]: line["trials"] for line in read_results(results / "table1.jsonl")}
+    assert lines == {"l1": 3, "random": 0, "sanp": 0}
+    page = results_page(results, recipes).splitlines()
+    heading, row = (line.split("|") for line in page if "| Model |" in line or "L1-norm" in line)
+    assert row[heading.index(" Trials ")] == " 3 "
+
+
+def test_a_recipe_that_cannot_be_read_is_a_row_that_fails(recipes: Path, tmp_path: Path, run: Run) -> None:
+    rewrite(recipes, "random", 'method = "random"', 'method = "rando"')
+    page = tmp_path / "page.md"
+    page.write_text("<!-- tables -->\n<!-- end of tables -->\n")
+    places = [("--recipes", recipes), ("--runs", tmp_path / "runs"), ("--results", tmp_path / "results")]
+    options = [str(part) for pair in (*places, ("--page", page)) for part in pair]
+    code, out, err = run("reproduce", "table1", *options)
+    said = err.replace("\n", " ")
+    assert code != 0 and "1 of 3 rows failed: table1/tiny-random: unknown method 'rando'" in said
+    assert "table1/tiny-random: unknown method" in out.replace("\n", "")
+    assert page.read_text().count("| Tiny |") == 3  # the dense network and the two rows
+    code, out, _ = run("reproduce", "table1", "--rows", "tiny-l1", *options)
+    assert code == 0

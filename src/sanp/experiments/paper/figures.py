@@ -29,7 +29,7 @@ def figure_rows(
     ``recipes`` is the folder of the recipes; ``backbone`` and ``scope`` are as in :func:`select`.
     """
     wanted = tuple(rows)
-    found = select(recipes, TABLES, backbone=backbone, rows=wanted, scope=scope)
+    found = select(recipes, TABLES, backbone=backbone, rows=wanted, scope=scope, unreadable=None if wanted else [])
     return found if wanted else [row for row in found if row.name in FIGURES[figure]]
 
 

@@ -10,7 +10,7 @@ from sanp.experiments.compare import Job, carry_out
 from sanp.experiments.metrics import Stopwatch, seconds_of
 from sanp.experiments.paper.rows import RecipeRow, row_folder, same_work
 from sanp.experiments.paper.stale import changed
-from sanp.experiments.results import append, read_run_lines, result_line
+from sanp.experiments.results import append, read_run_lines, result_line, trials_of
 from sanp.experiments.run_folder import MODEL, is_finished
 from sanp.experiments.shipped import names, result_of
 from sanp.experiments.training_batches import Tell
@@ -72,6 +72,11 @@ class _Work:
     def carry_out(self, row: RecipeRow) -> None:
         """Runs a row and, where needed, its dense network."""
         file = self.results / f"{row.name.partition('/')[0]}.jsonl"
+        if row.dense is None:  # it says itself from which network it starts
+            job = Job(row.recipe, row_folder(self.runs, row.name, row.recipe))
+            if not self._settled(_shown(row), row.name, job, file):
+                self._run(_shown(row), row.name, job, file)
+            return
         dense = self.results / "dense.jsonl"
         base = Job(row.dense, row_folder(self.runs, row.dense_name, row.dense))
         shipped = _shipped(row.dense_name, base, dense)
@@ -128,7 +133,7 @@ class _Work:
         if any(not changed(line["config"], job.recipe) for line in _lines(name, job, results)):
             return
         line = result_line(name, job.folder, seconds_of(job.folder))
-        append(results, line)
+        append(results, {**line, "trials": trials_of(line["method"], self.results)})
         self.tell(f"{shown}: error {line['error']:.2%}, {line['kept']:.2%} of the dense FLOPs")
 
 

@@ -32,9 +32,9 @@ class RecipeRow:
         return f"{self.recipe.data}-{self.recipe.backbone}-dense"
 
     @property
-    def dense(self) -> Recipe:
-        """The recipe of the dense network that the row starts from."""
-        return dense_recipe(replace(self.recipe, seed=self.dense_seed))
+    def dense(self) -> Recipe | None:
+        """The recipe of the dense network that the row starts from; None if its recipe names a network itself."""
+        return None if self.recipe.pretrained is not None else dense_recipe(replace(self.recipe, seed=self.dense_seed))
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,14 @@ def select(
     rows: Iterable[str] = (),
     scope: Scope | None = None,
     seeds: int = 1,
+    unreadable: list[str] | None = None,
 ) -> list[RecipeRow]:
     """The rows of the given tables, whose recipes are in the folder ``recipes``.
 
     ``backbone`` selects the rows of one backbone, ``rows`` those with these file names. ``scope`` shortens them. Each
     is there for ``seeds`` seeds, from that of its recipe on; the dense network is the same for all of them.
+
+    A recipe that cannot be read is an error, or, if ``unreadable`` is given, a text with name and reason in it.
     """
     check_seeds(seeds)
     wanted, known = set(rows), {path.stem for table in TABLES for path in (recipes / table).glob("*.toml")}
@@ -88,11 +91,20 @@ def select(
         if table not in TABLES:
             raise unknown_name("table", table, TABLES)
         for path in sorted((recipes / table).glob("*.toml")):
-            recipe = (scope or Scope()).of(make_recipe(read_recipe(path), str(path)))
-            if backbone in (None, recipe.backbone) and (not wanted or path.stem in wanted):
+            if wanted and path.stem not in wanted:
+                continue
+            try:
+                whole = make_recipe(read_recipe(path), str(path))
+            except SanpError as error:
+                if unreadable is None:
+                    raise
+                unreadable.append(f"{table}/{path.stem}: {error}")
+                continue
+            recipe = (scope or Scope()).of(whole)
+            if backbone in (None, recipe.backbone):
                 each = (replace(recipe, seed=recipe.seed + more) for more in range(seeds))
                 found += [RecipeRow(f"{table}/{path.stem}", one, recipe.seed) for one in each]
-    if not found:
+    if not found and not unreadable:
         raise SanpError(f"no such row in {recipes}: look at the files there, or leave --backbone or --rows out")
     return found
 
@@ -117,15 +129,15 @@ def row_folder(runs: Path, name: str, recipe: Recipe) -> Path:
 def recipes_now(recipes: Path) -> dict[str, list[Recipe]]:
     """The recipe of every row by its name, and those of the dense networks, of which several may have one name.
 
-    It is empty without such a folder.
+    It is empty without such a folder, and without recipes that cannot be read.
     """
     if not any((recipes / table).is_dir() for table in TABLES):
         return {}
     found: dict[str, list[Recipe]] = {}
-    for row in select(recipes, TABLES):
+    for row in select(recipes, TABLES, unreadable=[]):
         found[row.name] = [row.recipe]
         dense = found.setdefault(row.dense_name, [])
-        if row.dense not in dense:
+        if row.dense is not None and row.dense not in dense:
             dense.append(row.dense)
     return found
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from sanp.core.checks import is_kind
 from sanp.experiments.documents import markdown_text, table_line
 from sanp.experiments.paper.contents import TABLES
 from sanp.experiments.paper.deciding import deciding_flops
 from sanp.experiments.paper.rows import recipes_now
-from sanp.experiments.paper.stale import changed
+from sanp.experiments.paper.stale import changed, flat_settings
 from sanp.experiments.recipe import PRESETS
 from sanp.experiments.results import Line, read_run_lines
 from sanp.experiments.seeds import mean_and_deviation
@@ -41,8 +42,8 @@ PAPER: dict[str, tuple[float, float, float | None]] = {
     "table3/resnet18-sanp": (5.41, 333, 33.5),
 }
 HEADING = (
-    "| Backbone | Model | L-a | S-a | Error (%) | Seeds | FLOPs (M) | Pruned (%) | by the paper's count | Deciding (%) "
-    "| Epochs | Paper: error | FLOPs | pruned |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "| Backbone | Model | L-a | S-a | Error (%) | Seeds | Trials | FLOPs (M) | Pruned (%) | by the paper's count "
+    "| Deciding (%) | Epochs | Paper: error | FLOPs | pruned |\n" + 15 * "|---" + "|"
 )
 SHORT_HEADING = (
     "| Backbone | Model | Error (%) | Seeds | FLOPs (M) | Pruned (%) | Deciding (%) | Epochs | Paper: error | FLOPs "
@@ -160,8 +161,10 @@ def _row(entry: TableEntry) -> str:
     line, method = entry.first, METHODS[entry.first["method"]]
     ticks = ("✓" if method.layer_adaptive else "", "✓" if method.sample_adaptive else "")
     by_paper = "" if line["method"] == "dense" else f"{100 * (1 - entry.mean('paper_flops') / line['dense_flops']):.1f}"
-    costs = (by_paper, _deciding(entry), length(line))
-    return table_line([*_names(entry), *ticks, *_measured(entry), *costs, *_in_paper(line)])
+    errors, seeds, *sizes = _measured(entry)
+    tried = "" if line["method"] == "dense" else f"{line.get('trials', '')}"
+    costs = (*sizes, by_paper, _deciding(entry), length(line))
+    return table_line([*_names(entry), *ticks, errors, seeds, tried, *costs, *_in_paper(line)])
 
 
 def _short_row(entry: TableEntry) -> str:
@@ -178,8 +181,13 @@ def _names(entry: TableEntry) -> tuple[str, str]:
 
 
 def model(line: Line) -> str:
-    """The method as the paper writes it, and what the name of the row adds if its settings are not the defaults."""
-    own = variant(line)
+    """The method as the paper writes it, and what the name of the row adds if its settings are not the defaults.
+
+    A row of the preset ``paper`` says that, and its λ0.
+    """
+    own, config = variant(line), dict(flat_settings(line.get("config", {})))
+    if config.get("preset") == "paper" and is_kind(strength := config.get("controller.strength"), float):
+        return f"{display_name(line['method'])}, the paper's settings, λ0 = {strength:g}"
     return display_name(line["method"]) + (f", {own.replace('-', ' ')}" if own else "")
 
 
