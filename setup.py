@@ -39,7 +39,8 @@ if X86 and os.environ.get("SANP_BUILD_WIDE"):  # sixteen lanes without AVX-512, 
     KERNELS["wide"] = ["-mavx2", "-mfma", "-O1"]
 INT8 = {name: flags for name, flags in KERNELS.items() if name in ("plain", "avx2")}
 if X86:
-    INT8["vnni"] = [*KERNELS["avx512"], "-mavx512vnni", "-mavx512vbmi", "-mavx512vbmi2"]
+    INT8["vnni"] = [*KERNELS["avx512"], "-mavx512vnni"]
+    INT8["vnni_vbmi"] = [*INT8["vnni"], "-mavx512vbmi", "-mavx512vbmi2"]
 
 Unit = tuple[Path, list[str]]
 """a source file and the flags of its own"""

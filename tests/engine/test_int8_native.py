@@ -1,15 +1,21 @@
 """The int8 kernels against whole numbers: random programs on every instruction set, and what is refused."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
 from sanp.core.errors import SanpError
 from sanp.engine.library import Unavailable, native_library
 from sanp.engine.lowering.activation import IDENTITY, Activation
-from sanp.engine.lowering.byte_operators import ByteConv, Dequantise, Quantise
+from sanp.engine.lowering.byte_operators import ByteConv, ByteMean, Dequantise, Quantise
+from sanp.engine.lowering.gate_weights import GateWeights
 from sanp.engine.lowering.operators import Conv, Operator
 from sanp.engine.lowering.program import ProgramWriter
 from sanp.engine.lowering.shapes import Window
+from sanp.engine.native_program import NativeProgram
 from tests.tools.byte_cases import ByteCase, wrong, wrong_byte_cases
 
 try:
@@ -23,14 +29,98 @@ def test_random_programs_agree_with_whole_numbers(part: int) -> None:
     assert wrong_byte_cases(range(part * 500, part * 500 + 500)) == []
 
 
-@pytest.mark.parametrize("isa", ["plain", "avx2", "avx512"])
-def test_random_programs_agree_on_every_instruction_set(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SANP_ISA", isa)
+@pytest.fixture(params=["plain", "avx2", "vnni", "vnni_vbmi"])
+def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("SANP_ISA", request.param)
     try:
         ByteCase(0).run()
     except SanpError:
-        pytest.skip(f"no {isa} kernels here")
+        pytest.skip(f"no {request.param} kernels here")
+    return str(request.param)
+
+
+def test_random_programs_agree_on_every_instruction_set(isa: str) -> None:
     assert wrong_byte_cases(range(10_000, 10_150)) == []
+
+
+FLOATS_BESIDE = {"vnni": "avx512", "vnni_vbmi": "avx512"}
+"""kernels for bytes that run beside kernels for floats of another name"""
+
+
+def test_a_name_chooses_the_kernels_for_bytes_and_what_they_run_beside(isa: str) -> None:
+    program = one_conv({}).build()
+    assert (program.int8_instruction_set, program.instruction_set) == (isa, FLOATS_BESIDE.get(isa, isa))
+
+
+CLOSED = {
+    "none": lambda c: c < 0,
+    "the first": lambda c: c == 0,
+    "the last": lambda c: c == c[-1],
+    "all but the last": lambda c: c < c[-1],
+    "all but the first": lambda c: c > 0,
+    "a line": lambda c: c < 64,
+    "sixteen": lambda c: (c >= 16) & (c < 32),
+    "two in three": lambda c: c % 3 > 0,
+    "two in three, without order": lambda c: np.random.default_rng(1).random(len(c)) > 1 / 3,
+    "all": lambda c: c >= 0,
+}
+"""which inputs are not live, by number; weights are gathered in lines of 64, or in parts of sixteen"""
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+@pytest.mark.parametrize(("kernel", "size"), [(1, 9), (3, 9), (3, 4)])  # the last has its channels as lanes
+@pytest.mark.parametrize("zero", [0, 100])
+def test_weights_of_any_set_of_live_inputs_are_found(isa: str, closed: str, kernel: int, size: int, zero: int) -> None:
+    dice = np.random.default_rng(0)
+    for channels in (1, 63, 64, 65, 128, 200):
+        live = ~CLOSED[closed](np.arange(channels))
+        x = dice.integers(-zero, 256 - zero, (1, channels, size, size)).astype(np.float32)
+        weight = dice.integers(-127, 128, (5, channels, kernel, kernel)).astype(np.float32)
+        conv = conv_behind_gate(weight, size, zero)
+        made = np.empty((1, 5, size, size), np.float32)
+        decided = np.ascontiguousarray(live[None], np.uint8)
+        conv.run_at([x.ctypes.data], [made.ctypes.data], 1, 1, forced=decided.ctypes.data)
+        kept = torch.from_numpy(x * live[:, None, None]).double()
+        sums = F.conv2d(kept, torch.from_numpy(weight).double(), padding=kernel // 2)
+        assert np.array_equal(made, sums.float().numpy()), channels
+
+
+def conv_behind_gate(weight: np.ndarray, size: int, zero: int) -> NativeProgram:  # type: ignore[type-arg]
+    """The sums of a convolution of bytes whose inputs pass a gate, and are themselves otherwise."""
+    outputs, channels = weight.shape[:2]
+    one, writer = np.ones(1, np.float32), ProgramWriter()
+    x = writer.input(channels, size, size)
+    here = (channels, size, size)
+    writer.shapes += [here, (channels, 1, 1), here, (outputs, size, size)]
+    writer.operators += [Quantise(x=x, out=1, scale=one, zero=zero), ByteMean(x=1, out=2, scale=one, zero=zero)]
+    gate = writer.gate(2, open_gate(channels))
+    shared: dict[str, Any] = {
+        "residual": -1, "follows": False, "scale_after": False, "act": IDENTITY, "zero": zero, "scale": one,
+        "residual_scale": one, "residual_zero": 0,
+    }  # fmt: skip
+    writer.operators += [
+        ByteConv(
+            x=1, to_bytes=True, out=3, window=Window(kernel=(1, 1)), groups=channels, gate=gate, out_zero=zero,
+            weight=np.ones((channels, 1, 1, 1), np.float32), multiplier=np.ones(channels, np.float32),
+            bias=np.zeros(channels, np.float32), **shared,
+        ),
+        ByteConv(
+            x=3, to_bytes=False, out=4, window=Window(kernel=weight.shape[2:], padding=(weight.shape[2] // 2,) * 2),
+            groups=1, gate=-1, out_zero=0, weight=weight, multiplier=np.ones(outputs, np.float32),
+            bias=np.zeros(outputs, np.float32), **shared,
+        ),
+    ]  # fmt: skip
+    writer.output(4)
+    return writer.build()
+
+
+def open_gate(channels: int) -> GateWeights:
+    """A gate that multiplies by one; its decisions are given with a call."""
+    none = np.zeros((0, channels), np.float32)
+    return GateWeights(
+        w1=none, b1=none[:, 0], w2=none.T.copy(), b2=np.ones(channels, np.float32),
+        threshold=np.zeros(channels, np.float32), scales=True, group=1, top=0, absolute=False, most=np.inf,
+    )  # fmt: skip
 
 
 def test_a_program_that_differs_from_whole_numbers_is_told() -> None:

@@ -17,7 +17,8 @@ if "avx512dq" in Path("/proc/cpuinfo").read_text():
     KERNELS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"]
 INT8 = {"plain": [], "avx2": KERNELS["avx2"]}
 if "avx512" in KERNELS:  # needs only a compiler that knows VNNI; a processor without it runs the kernels of AVX2
-    INT8["vnni"] = [*KERNELS["avx512"], "-mavx512vnni", "-mavx512vbmi", "-mavx512vbmi2"]
+    INT8["vnni"] = [*KERNELS["avx512"], "-mavx512vnni"]
+    INT8["vnni_vbmi"] = [*INT8["vnni"], "-mavx512vbmi", "-mavx512vbmi2"]
 
 
 def build(folder: Path) -> Path:

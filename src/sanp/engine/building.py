@@ -126,7 +126,7 @@ class EngineBuilder:
     def _assemble(self, segments: list[tuple[Segment, Lowering | None]], kept: Int8Calibration | None = None) -> Engine:
         steps: list[NativeStep | TorchStep] = []
         rows: list[PlanRow] = []
-        instruction_set = ""
+        instruction_set = int8_instruction_set = ""
         values = dict(zip(self.trace.inputs, tensors_in(self.traced), strict=True))
         names: list[str] = []
         quantised = quantised_steps([lowering for _, lowering in segments], kept)
@@ -134,6 +134,7 @@ class EngineBuilder:
             if lowering is not None:
                 step = self._native(segment, lowering, values, names, on_bytes)
                 instruction_set = step.program.instruction_set
+                int8_instruction_set = step.program.int8_instruction_set
                 steps.append(step)
                 rows += [row for row in step.rows if row.how not in ("input", "output")]
                 if segment is not segments[-1][0]:
@@ -146,7 +147,7 @@ class EngineBuilder:
                 rows += [PlanRow(unit.name, "torch", unit.nodes[0].op, why) for unit, why in pairs]
         engine = self._engine(tuple(steps), tuple(rows), instruction_set, self._native_share(segments))
         if kept is not None:
-            engine.plan = replace(engine.plan, precision="int8")
+            engine.plan = replace(engine.plan, precision="int8", int8_instruction_set=int8_instruction_set)
         return engine
 
     def _torch_unit(self, unit: Unit, names: list[str]) -> TorchUnit:

@@ -62,6 +62,8 @@ def native_library() -> ctypes.CDLL:
     library.sanp_gates.argtypes = [c_void_p]
     library.sanp_isa.argtypes = [c_void_p]
     library.sanp_isa.restype = c_char_p
+    library.sanp_byte_isa.argtypes = [c_void_p]
+    library.sanp_byte_isa.restype = c_char_p
     _check_names(library, path)
     return library
 

@@ -47,6 +47,12 @@ class NativeProgram:
         name: bytes = self._library.sanp_isa(self._handle)
         return name.decode()
 
+    @property
+    def int8_instruction_set(self) -> str:
+        """The kernels for bytes beside them: vnni_vbmi, vnni, avx2 or plain."""
+        name: bytes = self._library.sanp_byte_isa(self._handle)
+        return name.decode()
+
     def run(
         self,
         inputs: Sequence[NDArray[np.float32]],

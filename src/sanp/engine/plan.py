@@ -36,6 +36,8 @@ class Plan:
 
     precision: str = "fp32"
     """``fp32``, or ``int8`` where convolutions are computed on bytes"""
+    int8_instruction_set: str = ""
+    """of the convolutions on bytes: ``vnni_vbmi``, ``vnni``, ``avx2`` or ``plain``"""
     notes: tuple[str, ...] = ()
     """what int8 changes, in words"""
 
@@ -58,5 +60,6 @@ class Plan:
         width = max((len(row.layer) for row in self.rows), default=0)
         lines = [f"{row.layer:<{width}}  {row.where:<6}  {row.how:<14}  {row.why}".rstrip() for row in self.rows]
         share = f"native: {self.native_share:.1%} of the FLOPs"
-        head = f"{self.precision}, kernels: {self.instruction_set}, threads: {self.threads}, {share}"
+        on_bytes = f" and {self.int8_instruction_set}" if self.int8_instruction_set else ""
+        head = f"{self.precision}, kernels: {self.instruction_set}{on_bytes}, threads: {self.threads}, {share}"
         return "\n".join([head, *self.notes, *lines])

@@ -8,56 +8,6 @@
 #include "cap.hpp"
 #include "program.hpp"
 
-namespace sanp {
-
-extern const Kernels kernels_plain;
-#ifdef SANP_WITH_AVX2
-extern const Kernels kernels_avx2;
-#endif
-#ifdef SANP_WITH_AVX512
-extern const Kernels kernels_avx512;
-#endif
-#ifdef SANP_WITH_WIDE
-extern const Kernels kernels_wide;
-#endif
-
-namespace {
-
-// The kernels that this processor can run, the fastest first.
-std::vector<const Kernels*> usable_kernels() {
-  std::vector<const Kernels*> found;
-#ifdef SANP_WITH_AVX512
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
-    found.push_back(&kernels_avx512);
-#endif
-#ifdef SANP_WITH_AVX2
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    found.push_back(&kernels_avx2);
-#ifdef SANP_WITH_WIDE
-    found.push_back(&kernels_wide);
-#endif
-  }
-#endif
-  found.push_back(&kernels_plain);
-  return found;
-}
-
-}  // namespace
-
-const Kernels* best_kernels() { return usable_kernels().front(); }
-
-const Kernels* kernels_named(const std::string& name) {
-  std::string names;
-  for (const Kernels* k : usable_kernels()) {
-    if (name == k->name) return k;
-    names += std::string(names.empty() ? "" : ", ") + k->name;
-  }
-  throw Error("SANP_ISA is " + name + ": choose one of " + names);
-}
-
-}  // namespace sanp
-
 using namespace sanp;
 
 namespace {

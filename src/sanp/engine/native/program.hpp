@@ -123,9 +123,18 @@ struct GivenWeights {
   long arrays;
 };
 
+// Kernels for floats, and for bytes beside them.
+struct ChosenKernels {
+  const Kernels* floats;
+  const ByteKernels* bytes;
+};
+ChosenKernels best_kernels();
+// Those with that name: the kernels for floats, for bytes, or both. The others are the fastest beside them.
+ChosenKernels kernels_named(const std::string&);
+
 // Reads a program from numbers; throws Error for one that is not sound.
 std::unique_ptr<Program> read_program(const int64_t* code, long count, const GivenWeights& given,
-                                      const Kernels* kernels);
+                                      const ChosenKernels& kernels);
 
 // Copies weights into the program, in the order in which the kernels read them.
 const float* keep(Program&, const float* data, long count);
@@ -157,8 +166,5 @@ struct Notes {
 };
 
 void run_program(Program&, const float* const* in, float* const* out, long samples, int threads, const Notes&);
-
-const Kernels* best_kernels();
-const Kernels* kernels_named(const std::string&);
 
 }  // namespace sanp

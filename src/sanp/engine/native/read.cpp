@@ -269,10 +269,10 @@ struct Builder {
 }  // namespace
 
 std::unique_ptr<Program> read_program(const int64_t* code, long count, const GivenWeights& given,
-                                      const Kernels* kernels) {
+                                      const ChosenKernels& kernels) {
   auto program = std::make_unique<Program>();
-  program->kernels = kernels;
-  program->byte_kernels = byte_kernels_beside(*kernels);
+  program->kernels = kernels.floats;
+  program->byte_kernels = kernels.bytes;
   Reader reader(code, count, given);
   const int values = reader.within(1, 1 << 20, "the number of values");
   for (int i = 0; i < values; i++) {

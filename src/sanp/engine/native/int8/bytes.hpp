@@ -117,7 +117,4 @@ struct ByteKernels {
   void (*combine)(const ByteRounding&, const ByteSum* sums, int count, float* to, int pixels);
 };
 
-// The fastest int8 kernels that this processor can run beside the others.
-const ByteKernels* byte_kernels_beside(const Kernels&);
-
 }  // namespace sanp

@@ -1,5 +1,4 @@
-// int8 kernels for AVX-512 with VNNI, whose instruction adds four products of bytes, and VBMI and VBMI2, whose instructions
-// put bytes in another order.
+// int8 kernels for AVX-512 with VNNI, whose instruction adds four products of bytes.
 #define SANP_NAMESPACE sanp_int8_vnni
 #define SANP_TABLE byte_kernels_vnni
 #define SANP_NAME "vnni"

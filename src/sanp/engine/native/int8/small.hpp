@@ -17,10 +17,15 @@ constexpr int kSmallChannels[kSmallWidest + 1] = {0, 8, 4, 5, 4, 3, 2, 2, 2};  /
 constexpr int kSmallChannels[kSmallWidest + 1] = {0, 4, 2, 2, 2, 1, 1, 1, 1};
 #endif
 constexpr int kSmallMost = 8;
+constexpr int kSmallLines = kMostWeightBytes / (9 * kWeightLine);  // of weights of one of the nine taps
 // What a product costs, measured in products where lanes are pixels, with adding up the lanes. Without VNNI weights are
 // unpacked for each.
 constexpr double kSmallProduct = SANP_REGISTERS >= 32 ? 1.12 : 2.;
-constexpr double kGatherLine = SANP_REGISTERS >= 32 ? 5. : 20.;  // the same for a line of weights, fetched and gathered
+#ifdef __AVX2__
+constexpr double kGatherLine = 5.;  // the same for a line of weights, fetched and gathered
+#else
+constexpr double kGatherLine = 20.;
+#endif
 
 // Windows of 3x3 with one pixel of padding, and an output that is as wide as the input, or half as wide.
 static inline bool is_small(const ByteConv& c) {
@@ -158,21 +163,20 @@ static constexpr SmallFunction kSmallRows[2][kSmallWidest + 1] = {
 };
 
 // The bytes of all channels of each pixel.
-#ifdef __AVX512VBMI2__
-static inline void spread(const Map& in, const uint64_t* live, long lines, char* compact, char* to) {
+#ifdef __AVX2__
+static inline void spread(const Map& in, long lines, char* compact, char* to) {
+  LiveLine live[kSmallLines];
+  for (int k = 0, a = 0; k < lines; k++)
+    for (live[k].before = a; a < in.live && in.index[a] < (k + 1) * kWeightLine; a++)
+      live[k].mark(in.index[a] % (int)kWeightLine);
   for (int y = 0, i = 0; y < in.height; y++, to += in.width * lines * kWeightLine)
     for (int x = 0; x < in.width; x++, i++) {
       for (int q = 0; q < quads(in.live); q++) __builtin_memcpy(compact + q * kQuad, in.data + q * in.stride + i, kQuad);
-      const char* from = compact;
-      for (long k = 0; k < lines; k++) {
-        const __m512i bytes = _mm512_loadu_si512(from);
-        _mm512_storeu_si512(to + (k * in.width + x) * kWeightLine, _mm512_maskz_expand_epi8(live[k], bytes));
-        from += __builtin_popcountll(live[k]);
-      }
+      for (long k = 0; k < lines; k++) spread_line(live[k], compact, to + (k * in.width + x) * kWeightLine);
     }
 }
 #else
-static inline void spread(const Map& in, const uint64_t*, long lines, char*, char* to) {
+static inline void spread(const Map& in, long lines, char*, char* to) {
   const long row = in.width * lines * kWeightLine;
   for (long i = 0; i < in.height * row; i++) to[i] = 0;
   for (int a = 0; a < in.live; a++) {
@@ -227,7 +231,6 @@ struct SmallSample {
 // Samples take turns, so that weights are fetched once for all of them.
 static void small_conv(const ByteConv& c, SmallSample* samples, const Map* const* in, int count, int top, int bottom,
                        float* room) {
-  uint64_t live[kMostWeightBytes / kWeightLine];
   int* sums = reinterpret_cast<int*>(room);
   char* compact = reinterpret_cast<char*>(sums + (kSmallTogether + kSmallMost) * kSmallPixels);
   char* spreads = compact + c.step + 64;
@@ -237,8 +240,7 @@ static void small_conv(const ByteConv& c, SmallSample* samples, const Map* const
     const int last = at_most(count, first + together);
     for (int s = first; s < last; s++) {
       char* to = spreads + (s - first) * input;
-      mark_live(*in[s], live, lines);
-      spread(*in[s], live, lines, compact, to);
+      spread(*in[s], lines, compact, to);
       samples[s].in = to;
     }
     for (int limit = step; limit < c.out_channels + step; limit += step)
