@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from sanp.methods.parts.pixel_gate import PixelGate, PixelGatedNetwork, base_mas
 from sanp.spm.recording import record
 from sanp.training.config import FitConfig
 from sanp.training.task import Task
+from sanp.training.watching import run_stages
 from tests.methods.conftest import Residual, task
 from tests.networks.strangers import STRANGERS
 
@@ -166,6 +168,19 @@ def test_a_convolution_before_an_addition_is_gated_only_on_request_or_if_the_bud
     assert paths == {"73%": ["inner"], "72%": ["inner", "outer", "down"]}
     with pytest.raises(SanpError, match=r"below the 72.9% that cg can come to"):
         CG(config=CGConfig(gate_all=False)).check(Residual(), task("72%"))
+
+
+def test_at_its_floor_every_gate_is_off_and_a_hair_below_it_is_refused() -> None:
+    # One input channel of four is the base path: 4 positions (1 + 1) 4 = 32 and 4 (1 + 1) 2 = 16 of 32 + 40 FLOPs.
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 1), nn.Conv2d(4, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
+    loader = [(torch.randn(16, 1, 2, 2), torch.zeros(16, dtype=torch.long)) for _ in range(2)]
+    still = FitConfig(warmup_epochs=0, joint_epochs=0, norm_batches=1, precision="fp32")
+    given = Task(loader=loader, budget=repr(48 / 72), config=still)
+    pruned = run_stages(CG().stages(net, given))
+    assert sanp.evaluate(pruned, loader).kept == pytest.approx(48 / 72)
+    with pytest.raises(SanpError, match=r"below the 66.7% that cg can come to"):
+        CG().check(net, replace(given, budget="66.6%"))
 
 
 def test_thresholds_have_no_weight_decay() -> None:
