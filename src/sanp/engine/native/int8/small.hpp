@@ -85,15 +85,31 @@ __attribute__((always_inline)) static inline vi add_lanes(vi (&v)[L]) {
   return four[0];
 }
 
-// Asks for the weights that the next block multiplies under one row of the window.
-static inline void fetch_weights(const SmallBlock& b, int channels, long at) {
-  for (int kx = 0; kx < 3; kx++, at += b.step)
-    for (int t = 0; t < channels; t++) __builtin_prefetch(b.next[t] + at, 0, 2);
-}
+// Asks for the weights of the block that follows, some lines with each step of this one: memory answers only so many
+// requests at a time, and the products of all rows can be computed meanwhile.
+class NextWeights {
+ public:
+  NextWeights(const SmallBlock& b, int channels, int rows)
+      : row_(b.next), left_(b.fetch ? channels : 0), bytes_(9 * b.step) {
+    const long steps = (3 * rows - 2) * (b.step / (L * 4));  // without those above and below the map
+    each_ = (int)((channels * (bytes_ / kWeightLine) + steps - 1) / steps);
+  }
+  void fetch_some() {
+    for (int n = 0; n < each_ && left_ > 0; n++) {
+      __builtin_prefetch(*row_ + at_, 0, 2);
+      if ((at_ += kWeightLine) == bytes_) row_++, left_--, at_ = 0;
+    }
+  }
+
+ private:
+  const char* const* row_;
+  int left_, each_;
+  long bytes_, at_ = 0;
+};
 
 // Rows [y, y + R) of the outputs of T channels, as far as they come before `bottom`.
 template <int W, int S, int T, int R>
-static inline void small_rows(const SmallBlock& b, int y, int bottom) {
+static inline void small_rows(const SmallBlock& b, NextWeights& next, int y, int bottom) {
   constexpr int N = R * W, G = (T * N + L - 1) / L;
   vi sum[G][L] = {};
   for (int ky = 0; ky < 3; ky++) {
@@ -106,10 +122,9 @@ static inline void small_rows(const SmallBlock& b, int y, int bottom) {
       any |= inside[r];
     }
     if (!any) continue;
-    const bool fetch = b.fetch && (y == b.top || (y == b.top + 1 && ky == 0));
     for (long i = 0; i < b.step; i += L * 4) {
       const long line = i / kWeightLine * (W * S * kWeightLine) + i % kWeightLine;
-      if (fetch) fetch_weights(b, T, ky * 3 * b.step + i);
+      next.fetch_some();
 #pragma GCC unroll 3
       for (int kx = 0; kx < 3; kx++) {
         if (W == 1 && S == 1 && kx != 1) continue;
@@ -150,8 +165,9 @@ static inline void small_rows(const SmallBlock& b, int y, int bottom) {
 
 template <int W, int S>
 static void run_small(const SmallBlock& b, int bottom) {
-  constexpr int R = W == 2 ? 2 : 1;
-  for (int y = b.top; y < bottom; y += R) small_rows<W, S, kSmallChannels[W], R>(b, y, bottom);
+  constexpr int R = W == 2 ? 2 : 1, T = kSmallChannels[W];
+  NextWeights next(b, T, (bottom - b.top + R - 1) / R);
+  for (int y = b.top; y < bottom; y += R) small_rows<W, S, T, R>(b, next, y, bottom);
 }
 
 typedef void (*SmallFunction)(const SmallBlock&, int bottom);
