@@ -1,6 +1,7 @@
 """The battery: a sample of model zoos passes it, and networks that lie do not."""
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from sanp.testing import CHECKS, CheckError, check_network
 from sanp.testing.truth import check_cost_is_what_is_left
 from sanp.tracing.masks import MaskTable
 from tests.networks.families import CLASSIFICATION, maker
-from tests.networks.parts import IMAGE, block, conv
+from tests.networks.parts import IMAGE, Net, block, conv
 from tests.networks.strangers import STRANGERS
 from tests.networks.transformers_networks import TRANSFORMERS, transformers_network
 
@@ -58,6 +59,51 @@ def test_strangers_pass_every_check(name: str) -> None:
     in_torch = {"a functional batch norm", "an object as output"}
     assert report.skipped_checks.keys() == ({"check_compiled"} if name in in_torch else set())
     assert report.gated + report.following == report.convolutions
+
+
+class NoisyHead(nn.Module):
+    """Dropout in evaluation too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, 0.5, training=True)
+
+
+def by_name(n: Net, x: Tensor) -> Tensor:
+    y: Tensor = n.b(input=nn.functional.relu(n.norm(input=n.a(input=x))))
+    return y
+
+
+def after_its_own_input(n: Net, x: Tensor) -> Tensor:
+    y: Tensor = n.a(x)
+    z: Tensor = n.b(y)
+    y.zero_()
+    return z
+
+
+ODD: dict[str, tuple[Callable[[], nn.Module], tuple[int, float, set[str]]]] = {
+    "modules called by name": (
+        lambda: Net(by_name, a=conv(3, 6), norm=nn.BatchNorm2d(6), b=conv(6, 4)),
+        (2, 1.0, set()),
+    ),
+    "a traced module": (
+        lambda: nn.Sequential(block(3, 6), torch.jit.trace(block(6, 6).eval(), torch.randn(1, 6, 8, 8)), conv(6, 2)),
+        (2, 1.0, set()),
+    ),
+    "random numbers": (lambda: nn.Sequential(block(3, 6), NoisyHead(), conv(6, 2)), (2, 0.0, {"check_compiled"})),
+    "one that writes over what its backward needs": (
+        lambda: Net(after_its_own_input, a=block(3, 6), b=conv(6, 4)),
+        (2, 1.0, {"check_training_step"}),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize("name", ODD)
+def test_odd_networks_pass_every_check_that_applies(name: str) -> None:
+    make, (gated, native, left_out) = ODD[name]
+    report = check_network(make, IMAGE)
+    assert report.gated == gated and report.native_share == native
+    assert report.skipped_checks.keys() >= left_out and "check_deepcopy" not in report.skipped_checks
 
 
 def chain() -> nn.Module:
@@ -118,17 +164,24 @@ def test_kernels_that_are_frozen_by_choice_pass() -> None:
     assert check_network(frozen, IMAGE).gated == 2
 
 
-def test_a_network_that_draws_random_numbers_is_passed_over_where_it_must_be() -> None:
+def test_a_network_that_draws_random_numbers_is_compared_with_the_same_ones_or_passed_over() -> None:
     noisy = lambda: nn.Sequential(conv(3, 4), _Noise())  # noqa: E731
-    report = check_network(noisy, IMAGE, checks=CHECKS[:1])
+    assert check_network(noisy, IMAGE, checks=CHECKS[:1]).skipped_checks == {}
+    own = torch.Generator().manual_seed(0)
+    report = check_network(lambda: nn.Sequential(conv(3, 4), _Noise(own)), IMAGE, checks=CHECKS[:1])
     assert report.skipped_checks == {
         "check_open_gates_change_nothing": "the network draws random numbers in evaluation"
     }
 
 
 class _Noise(nn.Module):
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.draw = lambda shape: torch.randn(shape, generator=generator)
+
     def forward(self, x: Tensor) -> Tensor:
-        return x + torch.randn_like(x)
+        noise: Tensor = self.draw(x.shape)
+        return x + noise
 
 
 def test_a_convolution_of_constants_is_no_part_of_the_cost() -> None:

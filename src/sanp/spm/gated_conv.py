@@ -11,6 +11,12 @@ from sanp.spm.outside_norm import scale_later, scale_of_map
 from sanp.spm.recording import allowed, applied_of, decided, note
 
 
+def _first(given: tuple[Any, ...], named: Mapping[str, Any]) -> Tensor:
+    """The first argument of a call, whether or not it was given by its name."""
+    x: Tensor = given[0] if given else next(iter(named.values()))
+    return x
+
+
 class _Normalised(nn.Module):
     """A convolution and the batch norm that follows it, if any; all other attributes are the convolution's."""
 
@@ -31,12 +37,12 @@ class _Normalised(nn.Module):
                 raise
             return getattr(self.conv, name)
 
-    def features(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:
+    def features(self, *given: Any, **named: Any) -> Tensor:
         """BatchNorm(f * x) for all channels.
 
-        ``settings`` and ``named`` are further arguments of the convolution, such as an ``output_size``.
+        ``given`` and ``named`` are the arguments of the convolution: x, and such as an ``output_size``.
         """
-        y: Tensor = self.conv(x, *settings, **named)
+        y: Tensor = self.conv(*given, **named)
         return y if self.norm is None else self.norm(y)
 
     def scaled(self, y: Tensor, scale: Tensor) -> Tensor:
@@ -60,13 +66,13 @@ class GatedConv(_Normalised):
         super().__init__(name, conv, norm, norm_outside=norm_outside)
         self.spm = spm
 
-    def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C_in, ...) -> (N, C_out, ...)
+    def forward(self, *given: Any, **named: Any) -> Tensor:  # (N, C_in, ...) -> (N, C_out, ...)
         """Eq. 4. All channels are computed here and pruned ones set to zero; the engine skips pruned ones."""
-        gates = self.spm(x)
+        gates = self.spm(_first(given, named))
         at_most = allowed(self.name, gates)
         if at_most is not None:
             gates = gates.deciding(self.spm.strongest(gates, at_most))
-        y = self.features(x, *settings, **named)
+        y = self.features(*given, **named)
         note(self.name, gates)
         return self.scaled(y, gates.scale)
 
@@ -95,9 +101,9 @@ class FollowingConv(_Normalised):
         super().__init__(name, conv, norm, norm_outside=norm_outside)
         self.open_channels = open_channels
 
-    def forward(self, x: Tensor, *settings: Any, **named: Any) -> Tensor:  # (N, C, ...) -> (N, C', ...)
+    def forward(self, *given: Any, **named: Any) -> Tensor:  # (N, C, ...) -> (N, C', ...)
         """BatchNorm(f * x) for channels whose input is open, zero for the others."""
-        y = self.features(x, *settings, **named)
+        y = self.features(*given, **named)
         before = decided()
         if before is None:
             raise SanpError(
@@ -113,6 +119,10 @@ class MovedNorm(nn.Identity):
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
         self._inside = (norm,)  # in a tuple, so that it does not become a submodule
+
+    def forward(self, *given: Any, **named: Any) -> Tensor:
+        """The map that the norm was given; what it does was done inside the convolution."""
+        return _first(given, named)
 
     def __getattr__(self, name: str) -> Any:
         try:

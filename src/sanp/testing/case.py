@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sanp.core.copying import copy_of
-from sanp.core.modules import call_with, evaluating
+from sanp.core.modules import call_with, evaluating, unwrapped
 from sanp.gating.count import trace_batch
 from sanp.gating.gating import gate
 from sanp.gating.network import GatedNetwork
@@ -33,7 +33,7 @@ class Case:
 
     def __init__(self, make_net: Callable[[], nn.Module], example_input: Any) -> None:
         torch.manual_seed(0)
-        self.net = make_net()
+        self.net = unwrapped(make_net())
         _, self.batch = trace_batch(self.net, example_input)
         self.gated = gate(self.net, example_input)
         self.generator = torch.Generator().manual_seed(0)
@@ -73,8 +73,9 @@ def fresh(gated: GatedNetwork) -> GatedNetwork:
 
 @torch.no_grad()
 def run(network: nn.Module, batch: Any) -> Any:
-    """What a network puts out for a batch in evaluation mode."""
-    with evaluating(network):
+    """What a network puts out for a batch in evaluation mode; random numbers that it draws are the same each time."""
+    with evaluating(network), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         return call_with(network, batch)
 
 

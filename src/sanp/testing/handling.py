@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from sanp.checkpoint import load, save
 from sanp.core.copying import copy_of, is_tied
@@ -26,7 +26,11 @@ def check_training_step(case: Case) -> None:
     """One step of training gives every SPM that ran a gradient, and changes kernels."""
     gated = fresh(case.gated).train()
     before = {name: layer.conv.state_dict() for name, layer in fresh(gated).layers.items()}
-    gates = train_step(gated, gated, case.batch)
+    try:
+        gates = train_step(gated, gated, case.batch)
+    except RuntimeError as error:
+        _require_trainable(case, error)
+        raise
     layers = {name: layer for name, layer in gated.layers.items() if name in gates}
     for name, layer in layers.items():
         reached = any(parameter.grad is not None and parameter.grad.any() for parameter in layer.spm.parameters())
@@ -37,6 +41,14 @@ def check_training_step(case: Case) -> None:
     ensure(changed or frozen, "training changes no kernel")
 
 
+def _require_trainable(case: Case, error: Exception) -> None:
+    """Raises NotApplicable if the original has no gradient either, as where it writes over what its backward needs."""
+    try:
+        _loss(_with_gradient(copy_of(case.net).train(), case.batch)).backward()
+    except RuntimeError as reason:
+        raise NotApplicable(f"the original cannot be trained either ({reason})") from error
+
+
 def train_step(network: nn.Module, gated: GatedNetwork, batch: Any) -> dict[str, Gates]:
     """One step of training on the mean square of whatever comes out, and on the cost where there are gates.
 
@@ -45,13 +57,22 @@ def train_step(network: nn.Module, gated: GatedNetwork, batch: Any) -> dict[str,
     budget = Budget(gated, max(0.5, gated.cost.floor_flops / gated.dense_flops))
     optimizer = torch.optim.SGD(gated.parameters(), lr=0.01)
     with record(network) as gates:
-        outputs = [out for out in tensors_in(call_with(network, batch)) if out.requires_grad]
-    if not outputs:
-        raise NotApplicable("nothing that the network puts out has a gradient")
-    loss = torch.stack([out.abs().float().square().mean() for out in outputs]).sum()
+        loss = _loss(_with_gradient(network, batch))
     (loss + budget.loss(gates) if gated.cost.gates else loss).backward()
     optimizer.step()
     return dict(gates)
+
+
+def _with_gradient(network: nn.Module, batch: Any) -> list[Tensor]:
+    """What a network puts out that has a gradient."""
+    outputs = [out for out in tensors_in(call_with(network, batch)) if out.requires_grad]
+    if not outputs:
+        raise NotApplicable("nothing that the network puts out has a gradient")
+    return outputs
+
+
+def _loss(outputs: list[Tensor]) -> Tensor:
+    return torch.stack([out.abs().float().square().mean() for out in outputs]).sum()
 
 
 def check_save_and_load(case: Case) -> None:
@@ -133,6 +154,7 @@ def check_data_parallel(case: Case) -> None:
                 gates = train_step(nn.parallel.DistributedDataParallel(gated), gated, case.batch)
             except (RuntimeError, ValueError) as error:
                 _require_wrappable(case, error)
+                _require_trainable(case, error)
                 raise
         ensure(gates.keys() == gated.cost.gates.keys(), "gates are missing from the record of a wrapped network")
     finally:

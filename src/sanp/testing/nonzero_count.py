@@ -95,8 +95,8 @@ class CountNonZero(TorchDispatchMode):
             result = smooth(args)
             return args[0].copy_(result) if name.endswith("_") else result
         result = func(*args, **(kwargs or {}))
-        if name == "convolution":
-            conv = ConvolutionCall(*args)
+        if name in ("convolution", "_convolution"):  # the second is that of torch.jit.trace
+            conv = ConvolutionCall(*args[:9])
             source, groups = conv.input, conv.groups
             positions = prod((source if conv.transposed else result).shape[2:])
             nothing_of_nothing = conv.bias is None and groups == source.shape[1] > 1  # depthwise: zero in, zero out

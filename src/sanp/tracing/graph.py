@@ -104,7 +104,7 @@ class ModuleCall:
     end_node: int = 0
     """index after the last of them"""
     is_plain: bool = False
-    """its first argument and its result are tensors"""
+    """its first argument, which may be given by name, and its result are tensors"""
 
 
 @dataclass
@@ -117,12 +117,16 @@ class Trace:
     """in the order of execution"""
     shapes: list[torch.Size] = field(default_factory=list)
     """of each value, by its index"""
+    dtypes: list[torch.dtype] = field(default_factory=list)
+    """of each value, by its index"""
     inputs: tuple[Value, ...] = ()
     outputs: tuple[Value, ...] = ()
     result: Any = field(default=None, repr=False)
     """what the network returned"""
     read_back: list[str] = field(default_factory=list)
     """operators and methods that gave numbers of the forward to Python: another image may take another way"""
+    drawn: list[str] = field(default_factory=list)
+    """operators that drew random numbers"""
     learned: set[int] = field(default_factory=set, repr=False)
     """identities of parameters, buffers and tensors computed from them, whose numbers may change"""
 

@@ -33,7 +33,7 @@ POOL = set(
     ).split()
 )
 """Pooling, resizing and padding: each channel of a map is computed from the same channel, and zero if all of it is."""
-REDUCE = set("mean sum amax amin nansum max min linalg_vector_norm norm".split())
+REDUCE = set("mean sum amax amin nansum max min linalg_vector_norm norm std var".split())
 """Reductions along dimensions; ``max`` and ``min`` of two tensors are in here too."""
 ALONG = set("topk sort gather cumsum cummax cummin".split())
 """An element of the output is computed from the elements of the input along one dimension."""
@@ -48,7 +48,7 @@ MAKES_LIVE = set(
     (
         "convolution native_batch_norm _native_batch_norm_legit_no_training _native_batch_norm_legit batch_norm "
         "cudnn_batch_norm native_layer_norm native_group_norm sigmoid hardsigmoid softmax _softmax _log_softmax exp "
-        "cos addmm baddbmm rsqrt reciprocal log softplus log_sigmoid_forward rsub var_mean var std ones_like "
+        "cos addmm baddbmm rsqrt reciprocal log softplus log_sigmoid_forward rsub var_mean ones_like "
         "new_ones full_like new_full empty_like new_empty rand_like randn_like eq ne lt le gt ge logical_not argmax "
         "argmin bitwise_not _safe_softmax mkldnn_rnn_layer _native_multi_head_attention "
         "_transformer_encoder_layer_fwd one_hot searchsorted bucketize"

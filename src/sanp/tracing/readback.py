@@ -13,10 +13,11 @@ _METHODS = ("tolist", "numpy", "__array__", "__dlpack__")
 _MASKS = (torch.bool, torch.uint8)
 
 
-def depends_on_numbers(func: Any, args: tuple[Any, ...]) -> bool:
+def depends_on_numbers(func: Any, args: tuple[Any, ...], is_traced: Callable[[Tensor], bool]) -> bool:
     """Whether what an operator gives to Python, a number or a tensor's size, depends on the numbers that it is given.
 
-    Indexing does so by masks only: by numbers, the result has as many elements as there are indices.
+    Indexing does so by masks only, and only by such that depend on the network's input, as ``is_traced`` says: by
+    numbers, the result has as many elements as there are indices.
     """
     tags = getattr(func, "tags", ())
     if torch.Tag.data_dependent_output in tags:
@@ -24,7 +25,8 @@ def depends_on_numbers(func: Any, args: tuple[Any, ...]) -> bool:
     if torch.Tag.dynamic_output_shape not in tags:
         return False
     indices = [leaf for leaf in tree_leaves(args[1:]) if isinstance(leaf, Tensor)]
-    return func.overloadpacket.__name__ != "index" or any(index.dtype in _MASKS for index in indices)
+    masks = [index for index in indices if index.dtype in _MASKS]
+    return func.overloadpacket.__name__ != "index" or any(map(is_traced, masks))
 
 
 class Methods(TorchFunctionMode):

@@ -68,6 +68,7 @@ class _Tracer(TorchDispatchMode):
         """Makes a new value for a tensor, which replaces the earlier one if it has one."""
         value = Value(len(self.trace.shapes))
         self.trace.shapes.append(tensor.shape)
+        self.trace.dtypes.append(tensor.dtype)
         if id(tensor) not in self._value_of:
             self._alive.append(tensor)
         self._value_of[id(tensor)] = value, len(self._memory.setdefault(_memory(tensor), []))
@@ -86,6 +87,8 @@ class _Tracer(TorchDispatchMode):
         kwargs = kwargs or {}
         node_args, node_kwargs = tree_map(self._current, (args, kwargs))
         result = func(*args, **kwargs)
+        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
+            self.trace.drawn.append(func.overloadpacket.__name__)
         if not any(isinstance(leaf, Value) for leaf in tree_leaves((node_args, node_kwargs))):
             self._alive.append(result)
             if any(id(leaf) in self.trace.learned for leaf in tree_leaves((args, kwargs))):
@@ -93,8 +96,10 @@ class _Tracer(TorchDispatchMode):
             return result
         outputs = tuple(self.new_value(leaf) if isinstance(leaf, Tensor) else None for leaf in tree_flatten(result)[0])
         name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else str(func)
+        if name == "_convolution":  # of a module that torch.jit.trace has made; settings of the GPU's library follow
+            name, node_args, func = "convolution", node_args[:9], torch.ops.aten.convolution.default
         self._add(name, tuple(node_args), node_kwargs, outputs, func)
-        if depends_on_numbers(func, args):
+        if depends_on_numbers(func, args, self.is_traced):
             self.trace.read_back.append("item" if name == "_local_scalar_dense" else name)
         for tensor in _written(func, args, kwargs):
             self._note_write(tensor, result)
@@ -173,9 +178,9 @@ def _watched(network: nn.Module, tracer: _Tracer) -> Iterator[None]:
         calls.append(ModuleCall(path, module, parent, given, first_node=len(tracer.trace.nodes)))
         tracer.stack.append(len(calls) - 1)
 
-    def leave(args: Any, output: Any) -> None:
+    def leave(args: Any, kwargs: Any, output: Any) -> None:
         call = calls[tracer.stack.pop()]
-        call.is_plain = isinstance(output, Tensor) and bool(args) and isinstance(args[0], Tensor)
+        call.is_plain = isinstance(output, Tensor) and isinstance(next(iter((*args, *kwargs.values())), None), Tensor)
         call.outputs = tracer.values_in(output)
         call.end_node = len(tracer.trace.nodes)
 
@@ -187,7 +192,9 @@ def _watched(network: nn.Module, tracer: _Tracer) -> Iterator[None]:
             module.register_forward_pre_hook(
                 lambda module, args, kwargs, path=path: enter(path, module, args, kwargs), with_kwargs=True
             ),
-            module.register_forward_hook(lambda module, args, output: leave(args, output)),
+            module.register_forward_hook(
+                lambda module, args, kwargs, output: leave(args, kwargs, output), with_kwargs=True
+            ),
         ]
     try:
         yield

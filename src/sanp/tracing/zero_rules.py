@@ -182,6 +182,10 @@ def _zeros(call: OperatorCall) -> Any:
     return torch.tensor(ZERO, dtype=torch.int32).expand(call.shape)
 
 
+def _filled(call: OperatorCall) -> Any:
+    return _zeros(call) if call.node.argument(1, "fill_value") == 0 else None
+
+
 def _fill(call: OperatorCall) -> Any:
     return call.of(call.node.args[1]).expand(call.shape)
 
@@ -217,6 +221,7 @@ ZERO_RULES: dict[str, ZeroRule] = {
     **dict.fromkeys(("add", "sub", "maximum", "minimum", "lerp", "hypot"), _union),
     **dict.fromkeys(("clamp", "clamp_min", "clamp_max", "hardtanh"), _clamp),
     **dict.fromkeys(("zero", "zeros_like", "new_zeros"), _zeros),
+    "full_like": _filled,
     "mul": _product,
     "addcmul": _sum_with_product,
     **dict.fromkeys(("mm", "bmm"), _matrix_product),
