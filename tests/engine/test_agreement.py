@@ -8,9 +8,18 @@ from torch import Tensor, nn
 
 import sanp
 from sanp.core.errors import SlowWarning
-from sanp.engine.agreement import NOTHING_TO_COMPARE, TOLERANCE, agree, disagreement, near_ties, varied_batch
+from sanp.engine.agreement import (
+    NOTHING_TO_COMPARE,
+    TOLERANCE,
+    agree,
+    disagreement,
+    disagreement_when_open,
+    near_ties,
+    varied_batch,
+)
 from sanp.spm.binarize import SemanticHashing
 from sanp.spm.module import SPM
+from sanp.spm.recording import record
 from sanp.spm.top_k import TopK
 
 
@@ -136,3 +145,24 @@ def test_a_difference_is_accepted_where_torch_is_as_far_from_double_precision() 
         assert disagreement(fast, gated, images) is None
         gated.layers["one"].conv.bias += 0.02 * exact.abs().max()  # now the engine is wrong, by two hundredths
     assert disagreement(fast, gated, images) == "the native result differs from torch's"
+
+
+def test_a_channel_that_no_sample_opens_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    net, images = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), torch.randn(3, 3, 8, 8)
+    gated = sanp.gate(net, images[:1]).eval()
+    with torch.no_grad():
+        gated.layers["0"].spm.saliency.w2.bias[5] = -100
+    fast, other = sanp.compile(gated, images), copy.deepcopy(gated)
+    with torch.no_grad():
+        other.layers["0"].conv.weight[5] *= 1.5
+    with record(other) as gates:
+        other(images)
+    assert not bool(gates["0"].decision[:, 5].any())
+    assert disagreement(fast, other, images) is None
+    said = "the native result differs from torch's with all gates open"
+    assert disagreement_when_open(fast, other, images, gates) == said
+    assert disagreement_when_open(fast, gated, images, gates) is None
+    monkeypatch.setattr("sanp.engine.building.disagreement_when_open", lambda *_: said)
+    with pytest.warns(SlowWarning, match=said):
+        sanp.compile(gated, images)

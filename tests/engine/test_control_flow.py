@@ -65,9 +65,25 @@ def test_indices_that_are_known_before_the_forward_are_no_look_at_numbers() -> N
 
         def forward(self, x: Tensor) -> Tensor:
             order = torch.linspace(0, 3, 4).tolist()  # numbers that no image changes
-            return self.conv(x)[:, [int(each) for each in order][::-1]]
+            y = self.conv(x)[:, [int(each) for each in order][::-1]]
+            return y[:, torch.tensor([True, False, True, True])]
 
     net = Picks().eval()
     x = torch.randn(2, 3, 8, 8)
     assert trace_forward(net, x).read_back == []
-    assert torch.allclose(sanp.compile(net, x)(x), net(x), atol=1e-5)
+    fast = sanp.compile(net, x)
+    assert fast.plan.native
+    assert torch.allclose(fast(x), net(x), atol=1e-5)
+
+
+def test_a_network_that_draws_random_numbers_says_so() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), Draws()).eval()
+    with pytest.warns(SlowWarning, match=r"it draws random numbers \(bernoulli_\)"):
+        sanp.compile(net, torch.randn(2, 3, 8, 8))
+
+
+class Draws(nn.Module):
+    """Dropout in evaluation too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, 0.5, training=True)

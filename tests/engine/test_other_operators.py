@@ -56,6 +56,25 @@ def spatial(x: Tensor) -> Tensor:
     return x * torch.sigmoid(x.mean(1, keepdim=True) + x.max(1, keepdim=True)[0])
 
 
+def lowest_around(x: Tensor) -> Tensor:
+    """The padding of TensorFlow's pooling."""
+    return F.max_pool2d(F.pad(x, (0, 1, 1, 0), value=-torch.inf), 3, 2)
+
+
+def beside_coordinates(x: Tensor) -> Tensor:
+    """Rows and columns as two more channels, repeated for each sample."""
+    rows, columns = torch.meshgrid(torch.linspace(-1, 1, 8), torch.linspace(-1, 1, 10), indexing="ij")
+    return torch.cat([x, torch.stack([rows, columns]).repeat(len(x), 1, 1, 1)], 1)
+
+
+def as_sequences(x: Tensor) -> Tensor:
+    longer = F.conv_transpose1d(x.flatten(2), CODES[0, :, :4, :3], stride=2, groups=3)
+    return longer[:, :, :80].reshape(x.shape)
+
+
+CODES = torch.randn(1, 12, 8, 10, generator=torch.Generator().manual_seed(7))
+"""a number for each place of a map"""
+
 BETWEEN: dict[str, tuple[Callable[[Tensor], Tensor] | nn.Module, int]] = {
     "bilinear": (lambda x: F.interpolate(x, size=(13, 17), mode="bilinear"), 12),
     "bilinear with corners": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True), 12),
@@ -88,7 +107,30 @@ BETWEEN: dict[str, tuple[Callable[[Tensor], Tensor] | nn.Module, int]] = {
     "transposed by one": (nn.ConvTranspose2d(12, 10, 3, 1, 2), 10),
     "unpooled": (Unpooled(2), 12),
     "unpooled, windows that overlap": (Unpooled(3, 2, 1), 12),
+    "transposed without padding": (nn.ConvTranspose2d(12, 10, 3, 2), 10),
+    "transposed and dilated": (nn.ConvTranspose2d(12, 8, (3, 2), (2, 1), dilation=(2, 3), groups=2), 8),
+    "transposed sequences": (as_sequences, 12),
     "absolute": (lambda x: (x - 1).abs(), 12),
+    "mish": (lambda x: F.mish(4 * x - 1), 12),
+    "a gated linear unit": (lambda x: F.glu(x, 1), 6),
+    "a gated linear unit over columns": (lambda x: F.glu(x, 3), 12),
+    "ELUs of other scales": (lambda x: F.selu(x - 1) + F.celu(x - 1, 1.3), 12),
+    "the larger and the smaller": (
+        lambda x: torch.maximum(x, x.flip(2)) - torch.minimum(x.mean(1, True), x.flip(3)),
+        12,
+    ),
+    "numbers of one kind": (lambda x: torch.cat([torch.full_like(x[:, :2], 0.3), torch.ones_like(x) - x], 1), 14),
+    "codes of places": (lambda x: (x + CODES) * CODES[0, :1] - x / (2 + CODES[0, 0].abs()) + (CODES[:, :1] - x), 12),
+    "coordinates": (beside_coordinates, 14),
+    "constants over features": (lambda x: CODES / (1 + x) + torch.sub(CODES[0, :, :1, :1], x, alpha=2), 12),
+    "another number around": (lambda x: F.pad(x, (1, 2, 0, 1), value=0.7), 12),
+    "cut off, another number beside": (lambda x: F.pad(x, (-1, 2, 0, -1), value=-0.7), 12),
+    "lowest numbers around": (lowest_around, 12),
+    "windows that overlap": (lambda x: x.unfold(2, 4, 2).mean(-1), 12),
+    "nearest, from the middle": (lambda x: F.interpolate(x, size=(11, 7), mode="nearest-exact"), 12),
+    "unit length of vectors": (lambda x: x * F.normalize(x.mean((2, 3)), dim=1)[:, :, None, None], 12),
+    "a distance": (lambda x: x * (x - x.flip(3)).flatten(1).norm(dim=1)[:, None, None, None], 12),
+    "a power that is learned": (lambda x: (x + 0.1).pow(CODES[0, 0, 0, :1].abs()), 12),
     "along channels": (lambda x: F.conv3d(x[:, None], torch.ones(2, 1, 4, 1, 1), stride=(2, 1, 1)).flatten(1, 2), 10),
 }
 
@@ -140,7 +182,8 @@ def test_threads_share_it(threads: int) -> None:
 
 
 EXPORTED = ["bilinear", "mirrored edges", "turned", "selective kernels", "instance norm", "group norm", "transposed"]
-EXPORTED += ["powers", "spatial attention", "cut off", "response norm"]
+EXPORTED += ["powers", "spatial attention", "cut off", "response norm", "transposed without padding", "mish"]
+EXPORTED += ["codes of places", "another number around", "lowest numbers around", "nearest by a fraction"]
 
 
 @pytest.mark.parametrize("name", EXPORTED)

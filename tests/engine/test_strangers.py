@@ -141,14 +141,14 @@ def test_rows_that_are_not_the_batch_s_come_out_right(name: str) -> None:
         assert all(error(given, wanted) < 1e-5 for given, wanted in pairs)
 
 
-def beside_coordinates(x: Tensor) -> Tensor:
-    """The map with its columns' places as one more channel."""
-    count, _, height, width = x.shape
-    return torch.cat([x, torch.linspace(-1, 1, width).view(1, 1, 1, width).expand(count, 1, height, width)], 1)
+def turned(x: Tensor) -> Tensor:
+    """The map, read at places that lie between its pixels."""
+    theta = torch.tensor([[0.8, -0.6, 0.0], [0.6, 0.8, 0.1]]).expand(len(x), 2, 3)
+    return F.grid_sample(x, F.affine_grid(theta, list(x.shape), align_corners=False), align_corners=False)
 
 
 COUNTED: dict[str, Callable[[], nn.Module]] = {
-    "coordinates": lambda: Net(lambda n, x: n.h(n.a(beside_coordinates(x))), a=block(4, 8), h=head(8)),
+    "places": lambda: Net(lambda n, x: n.h(n.b(turned(n.a(x)))), a=block(3, 8), b=block(8, 8), h=head(8)),
     "heads": lambda: Net(
         lambda n, x: n.h(n.b((y := n.a(x)) * y.view(len(x), 2, 4, -1).cumsum(-1).view(len(x), *y.shape[1:]))),
         a=block(3, 8), b=block(8, 8), h=head(8),
@@ -174,11 +174,71 @@ def test_an_input_that_has_no_row_for_each_sample_runs_in_torch() -> None:
     assert fast.plan.rows[0].why == "inputs without a row for each sample"
 
 
+def in_double(n: Net, x: Tensor) -> Tensor:
+    y: Tensor = n.b(n.a(x).double()).float()
+    return n.h(n.c(y))
+
+
+CLASSES = torch.tensor([3, 0, 4, 1, 1, 2])
+KINDS: dict[str, tuple[Callable[[], Net], Any]] = {
+    "double precision inside": (
+        lambda: Net(in_double, a=block(3, 8), b=block(8, 8).double(), c=block(8, 8), h=head(8)),
+        (IMAGES,),
+    ),
+    "a number of a class": (
+        lambda: Net(
+            lambda n, x, which: n.h(n.b(n.a(x) * n.each(which)[:, :, None, None])),
+            a=block(3, 8), b=block(8, 8), each=nn.Embedding(5, 8), h=head(8),
+        ),
+        (IMAGES, CLASSES),
+    ),
+    "a mask": (
+        lambda: Net(lambda n, x, mask: n.h(n.b(n.a(x) * mask)), a=block(3, 8), b=block(8, 8), h=head(8)),
+        (IMAGES, IMAGES[:, :1] > 0),
+    ),
+    "bytes": (
+        lambda: Net(lambda n, x: n.h(n.b(n.a(x.permute(0, 3, 1, 2) / 255))), a=block(3, 8), b=block(8, 8), h=head(8)),
+        ((50 * IMAGES + 128).to(torch.uint8).permute(0, 2, 3, 1),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_numbers_that_are_not_float32_go_through_torch_and_the_convolutions_stay_native(name: str) -> None:
+    torch.manual_seed(0)
+    make, given = KINDS[name]
+    network = sanp.gate(make(), tuple(each[:1] for each in given)).eval()
+    fast = sanp.compile(network, tuple(each[:2] for each in given))
+    native = [row.layer for row in fast.plan.rows if row.where == "native" and row.how == "gate"]
+    assert native == (["net.a.0", "net.c.0"] if name == "double precision inside" else ["net.a.0", "net.b.0"])
+    assert fast.plan.reasons() == "numbers that are not float32"
+    for count in (1, 2, 6):
+        batch = tuple(each[:count] for each in given)
+        with torch.no_grad():
+            assert error(fast(*batch), network(*batch)) < 1e-5
+
+
+def test_what_stands_beside_the_tensors_of_a_result_is_given_as_it_was() -> None:
+    def run(n: Net, x: Tensor) -> dict[str, Any]:
+        y = n.a(x)
+        return {"maps": (y, None), "logits": n.h(y), "kind": "small", "classes": 4}
+
+    net = Net(run, a=block(3, 8), h=head(8)).eval()
+    fast = sanp.compile(net, IMAGES[:1])
+    assert fast.plan.native
+    with torch.no_grad():
+        given, expected = fast(IMAGES), net(IMAGES)
+    assert given["maps"][1] is None and (given["kind"], given["classes"]) == ("small", 4)
+    assert error(given["maps"][0], expected["maps"][0]) < 1e-5 and error(given["logits"], expected["logits"]) < 1e-5
+    counted = Net(lambda n, x: (n.h(n.a(x)), len(x)), a=block(3, 8), h=head(8)).eval()
+    assert sanp.compile(counted, IMAGES[:1])(IMAGES)[1] == len(IMAGES)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_network_of_another_precision_runs_in_torch(dtype: torch.dtype) -> None:
     net, images = nn.Sequential(block(3, 8), head(8)).eval().to(dtype), IMAGES.to(dtype)
     fast = sanp.compile(net, images[:1])
-    assert fast.plan.rows[0].why == "an input that is not float32"
+    assert fast.plan.rows[0].why == "numbers that are not float32"
     assert torch.equal(fast(images), net(images))
     with pytest.raises(SanpError, match=f"wanted is {dtype}"):
         fast(IMAGES)

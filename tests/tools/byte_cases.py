@@ -133,7 +133,8 @@ class ByteCase:
             one = int(self.dice.choice([3, 3, 5, 7]))
             kernel, dilation, stride = (one, one), (1, 1), (int(self.dice.choice([1, 2])),) * 2
             padding = (one // 2,) * 2 if self.dice.random() < 0.7 else (int(self.dice.integers(one)),) * 2
-        window = Window(kernel=kernel, stride=stride, padding=padding, dilation=dilation)  # type: ignore[arg-type]
+        after = tuple(int(n) for n in self.dice.integers(0, 3, 2)) if self.dice.random() < 0.3 else padding
+        window = Window(kernel=kernel, stride=stride, padding=padding, padding_after=after, dilation=dilation)  # type: ignore[arg-type]
         size = window.out(shape[1:])
         return (window, size) if min(size) > 0 else None
 

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sanp.engine.lowering.activation import Activation
 from sanp.engine.lowering.byte_operators import ByteAverage, ByteCombine, ByteConv, BytePool
-from sanp.engine.lowering.shapes import Floats
+from sanp.engine.lowering.shapes import Floats, Window
 
 Doubles = NDArray[np.float64]
 TIE = 1e-3
@@ -43,6 +44,8 @@ def activated(act: Activation, y: Doubles) -> Doubles:
             made = x.tanh()
         case "gelu" | "gelu_tanh":
             made = F.gelu(x, approximate="tanh" if act.kind == "gelu_tanh" else "none")
+        case "mish":
+            made = F.mish(x)
         case "elu":
             made = F.elu(x, float(np.float32(act.a)))
         case other:
@@ -53,12 +56,16 @@ def activated(act: Activation, y: Doubles) -> Doubles:
 def sums_of(conv: ByteConv, x: Doubles) -> Doubles:
     """The whole sums of a convolution; x are bytes less their zero point."""
     window = conv.window
-    made = F.conv2d(
-        torch.from_numpy(x), torch.from_numpy(conv.weight.astype(np.float64)), stride=window.stride,
-        padding=window.padding, dilation=window.dilation, groups=conv.groups,
-    ).numpy()  # fmt: skip
+    weight = torch.from_numpy(conv.weight.astype(np.float64))
+    made = F.conv2d(_around(x, window), weight, None, window.stride, 0, window.dilation, conv.groups).numpy()
     assert np.abs(made).max(initial=0) < 2**31
     return np.asarray(made)
+
+
+def _around(x: Doubles, window: Window, number: float = 0) -> Tensor:
+    """A map with the zeros around it that a window reads, or with another number."""
+    sides = (window.padding[1], window.after[1], window.padding[0], window.after[0])
+    return F.pad(torch.from_numpy(x), sides, value=number)
 
 
 def convolved(conv: ByteConv, x: Doubles, opened: Doubles, saliency: Floats, residual: Doubles | None) -> Doubles:
@@ -105,7 +112,7 @@ def rounded_right(given: Doubles, wanted: Doubles, lowest: float = 0.0, highest:
 def pooled(operator: BytePool, x: Doubles) -> Doubles:
     """The largest bytes; outside of the map lies none."""
     w = operator.window
-    padded = np.pad(x, ((0, 0), (0, 0), (w.padding[0],) * 2, (w.padding[1],) * 2), constant_values=-np.inf)
+    padded = _around(x, w, -np.inf).numpy()
     height, width = w.out(x.shape[2:])  # type: ignore[arg-type]
     best = np.full((*x.shape[:2], height, width), -np.inf)
     for y in range(w.kernel[0]):
@@ -121,7 +128,7 @@ def averaged(operator: ByteAverage, x: Doubles) -> Doubles:
     w, channels = operator.window, x.shape[1]
     height, width = w.out(x.shape[2:])  # type: ignore[arg-type]
     ones = torch.ones(channels, 1, *w.kernel, dtype=torch.float64)
-    sums = F.conv2d(torch.from_numpy(x), ones, None, w.stride, w.padding, w.dilation, channels).numpy()
+    sums = F.conv2d(_around(x, w), ones, None, w.stride, 0, w.dilation, channels).numpy()
     inverse = operator.inverse.astype(np.float64).reshape(height, width)
     return np.asarray(sums * inverse * float(operator.read_scale[0]) / float(operator.scale[0]) + operator.zero)
 

@@ -20,6 +20,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "mish": F.mish,
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,
     "sigmoid": torch.sigmoid,
@@ -101,8 +102,10 @@ def _window(case: Case, size: tuple[int, int], largest: int) -> Window:
     if dice.random() < 0.2 and min(size) + 2 * edge >= 7:  # likewise
         return Window(kernel=(7, 7), stride=(2, 2), padding=(edge, edge))
     kernel, stride, dilation = (tuple(dice.randint(1, n) for _ in range(2)) for n in (largest, 3, 3))
-    padding = tuple(dice.randint(0, k) for k in kernel)
-    window = Window(kernel=kernel, stride=stride, padding=padding, dilation=dilation)
+    before, after = (tuple(dice.randint(0, k) for k in kernel) for _ in range(2))
+    if dice.random() < 0.3:
+        kernel, stride = (1, 1), dice.choice([(1, 1), stride])
+    window = Window(kernel=kernel, stride=stride, padding=before, padding_after=after, dilation=dilation)
     return window if min(window.out(size)) >= 1 else Window(kernel=(1, 1), stride=stride)
 
 

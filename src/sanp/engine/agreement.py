@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from sanp.core.modules import call_with, tensors_in
-from sanp.engine.rounding import ROUNDING, largest_gap, run_exactly
+from sanp.engine.rounding import ROUNDING, largest_gap, run_exactly, run_given
 from sanp.spm.gated_conv import spms_of
 from sanp.spm.module import SPM
 from sanp.spm.recording import Gates, decisions_of, record
@@ -121,7 +121,8 @@ def disagreement(
     given, scores = engine.run_forced(batch, decisions_of(gates))
     spms = spms_of(network)
     wanted = {layer: spms[module_path(layer)].score(gates[layer]) for layer in scores}
-    why = None if agree(given, expected, [broken], samples) else "the native result differs from torch's"
+    same = agree(given, [leaf for leaf in expected if isinstance(leaf, Tensor)], [broken], samples)
+    why = None if same else "the native result differs from torch's"
     turned = broken
     for layer, score in scores.items():
         spm = spms[module_path(layer)]
@@ -134,9 +135,39 @@ def disagreement(
     if why and not (_is_rounding(network, batch, gates, expected, given, wanted, scores) and not bool(broken.any())):
         return why
     if not agree(itself, first(expected), [~broken[:alone]], alone):
-        return "samples that are not finite differ"
+        return "samples that are not finite differ, or what is no tensor"
+    itself = [leaf for leaf in itself if isinstance(leaf, Tensor)]
     same = agree(itself, first(given), [turned[:alone]], alone)
     return None if same else "the engine differs from itself"
+
+
+def disagreement_when_open(engine: "Engine", network: nn.Module, batch: Any, gates: Mapping[str, Gates]) -> str | None:
+    """What a compiled network gets wrong on a batch with every channel open, in words; None if all is right.
+
+    The network's own decisions, which ``gates`` has for the batch, may leave channels closed for all samples of a few
+    batches, and another sample opens them. Where features then grow beyond all bounds nothing is compared.
+    """
+    decided = decisions_of(gates)
+    if all(bool(decision.all()) for decision in decided.values()):
+        return None
+    opened = {layer: torch.ones_like(decision) for layer, decision in decided.items()}
+    outputs, scores = engine.run_forced(batch, opened)
+    if scores.keys() != opened.keys():  # a gate that waits for a batch norm outside its module decides by itself
+        return None
+    given = _floats([*outputs, *scores.values()])
+    expected = _floats(run_given(network, batch, opened, list(scores)))
+    if not all(bool(each.isfinite().all()) for each in expected) or largest_gap(given, expected) <= TOLERANCE:
+        return None
+    try:
+        exact = _floats(run_exactly(network, batch, opened, list(scores)))
+    except Exception:  # a network may refuse double precision in any way
+        exact = expected
+    is_rounding = largest_gap(given, exact) <= min(ROUNDING * largest_gap(expected, exact), _MOST)
+    return None if is_rounding else "the native result differs from torch's with all gates open"
+
+
+def _floats(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor for tensor in tensors if tensor.is_floating_point()]
 
 
 def _is_rounding(

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_leaves
 
 from sanp.core.errors import SanpError
 from sanp.core.int8_calibration import Int8Calibration
 from sanp.core.modules import tensors_in
-from sanp.engine.agreement import NOTHING_TO_COMPARE, disagreement, varied_batch
+from sanp.engine.agreement import NOTHING_TO_COMPARE, disagreement, disagreement_when_open, varied_batch
 from sanp.engine.compiled import Engine
 from sanp.engine.lowering.batch_size import for_any_batch
 from sanp.engine.lowering.lowering import Lowering
@@ -38,6 +38,8 @@ _BATCH = 2
 """samples of the trace: with one, a reshape that mixes samples could not be told from one that does not"""
 _SIZES = (3, 1, 5)
 """sizes of the batches that are compared beside the traced one"""
+_PLAIN = (str, bool, int, float, type(None))
+"""what may stand beside the tensors of a result"""
 _SLOW = 0.5
 """seconds of the traced forward after which the first sample alone is compared with the traced batch instead"""
 _TUNED = 4
@@ -69,21 +71,20 @@ class EngineBuilder:
         with record(reference) as self.gates:
             self.trace = trace_forward(reference, self.traced)
         self.slow = time.perf_counter() - start > _SLOW
-        self.expected, self.structure = tree_flatten(self.trace.result)
+        self.expected = tree_leaves(self.trace.result)
         bar.update("writing programs", 0.1)
 
     def build(self) -> Engine:
         """The engine with its native steps; raises :class:`Unsupported` if none can be made, or if it is wrong."""
         tensors = [leaf for leaf in self.expected if isinstance(leaf, Tensor)]
-        if len(tensors) != len(self.expected) or len(tensors) != len(self.trace.outputs):
+        fixed = [leaf for leaf in self.expected if not isinstance(leaf, Tensor)]
+        if len(tensors) != len(self.trace.outputs) or not all(isinstance(leaf, _PLAIN) for leaf in fixed):
             raise Unsupported("an output that is not made of tensors of this forward")
         if self.trace.read_back:
             names = ", ".join(dict.fromkeys(self.trace.read_back))
             raise Unsupported(f"numbers of its tensors go to Python ({names}): another image may take another way")
         if not all(map(_is_finite, self.reference.parameters())):
             raise Unsupported("weights that are NaN or infinite")
-        if any(leaf.dtype != torch.float32 for leaf in self.given):
-            raise Unsupported("an input that is not float32")
         if not self.by_sample:
             raise Unsupported("inputs without a row for each sample")
         segments = self.segments = cut_segments(self.trace)
@@ -105,7 +106,8 @@ class EngineBuilder:
             except Exception as error:  # an operator in torch may raise anything under another batch size
                 said = " ".join(str(error).split())[:100]
                 raise Unsupported(f"it does not run in segments ({type(error).__name__}: {said})") from error
-        raise Unsupported(str(why))
+        drawn = ", ".join(dict.fromkeys(self.trace.drawn))
+        raise Unsupported(f"{why}: it draws random numbers ({drawn})" if drawn else str(why))
 
     def in_torch(self, why: str, cap: Cap | None) -> Engine:
         """An engine that only calls the network, under a cap if there is one."""
@@ -206,7 +208,7 @@ class EngineBuilder:
             inputs=self.trace.inputs,
             example=self.example,
             outputs=self.trace.outputs,
-            structure=self.structure,
+            result=self.trace.result,
             plan=Plan(rows, instruction_set, self.threads, share),
         )
 
@@ -222,10 +224,11 @@ class EngineBuilder:
         decided = disagreement(engine, self.reference, self.traced, known)
         others = (varied_batch(self.example, size) for size in _SIZES)
         found = [decided, *(disagreement(engine, self.reference, batch) for batch in others)]
+        found.append(disagreement_when_open(engine, self.reference, self.traced, self.gates))
         wrong = [why for why in found if why not in (None, NOTHING_TO_COMPARE)]
         if wrong:
             return wrong[0]
-        return None if None in found else NOTHING_TO_COMPARE
+        return None if None in found[:-1] else NOTHING_TO_COMPARE
 
 
 def _is_finite(tensor: Tensor) -> bool:

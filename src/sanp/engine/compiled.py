@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 from sanp.core.errors import SanpError
 from sanp.core.modules import tensors_in
@@ -22,6 +22,9 @@ from sanp.spm.gated_conv import spms_of
 from sanp.tracing.graph import Value
 from sanp.tracing.topology import module_path
 
+_A_TENSOR = object()
+"""stands for each tensor among the leaves of a result"""
+
 
 class Engine:
     """A network that computes only the open channels; called like the network it was compiled from.
@@ -30,8 +33,8 @@ class Engine:
     may call it at a time.
 
     ``reference`` is the network itself, for the samples that torch must compute; without ``steps`` it computes all.
-    ``inputs`` and ``outputs`` are the traced values of ``example`` and of the result, whose leaves ``structure``
-    puts together.
+    ``inputs`` and ``outputs`` are the traced values of ``example`` and of the tensors in ``result``, what the network
+    gave for it; everything else in there is given by every call as it is.
     """
 
     def __init__(
@@ -42,15 +45,17 @@ class Engine:
         inputs: Sequence[Value],
         example: Any,
         outputs: Sequence[Value],
-        structure: TreeSpec,
+        result: Any,
         plan: Plan,
     ) -> None:
         self.plan = plan
         self._reference = reference
         self._steps = tuple(steps)
-        self._inputs, self._outputs, self._structure = tuple(inputs), tuple(outputs), structure
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+        leaves, self._structure = tree_flatten(result)
+        self._leaves = [_A_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._wanted = WantedInputs(reference, example, in_steps=bool(self._steps))
-        self._single = structure.is_leaf()
+        self._single = isinstance(result, Tensor)
         self.only = _only_native(self._steps, self._outputs) if self._wanted.is_one_tensor and self._single else None
         """the native program that is the whole network, from one tensor to one; None if there is no such program"""
         self._turning = Turning(reference, self._steps)
@@ -117,8 +122,7 @@ class Engine:
         tensors, wants_numpy = self._wanted.taken_from(args, kwargs)
         back: Callable[[Tensor], Any] = (lambda y: y.numpy()) if wants_numpy else (lambda y: y)
         if not self._steps:
-            result = self._in_torch(args, kwargs, None, lift)
-            return tree_map(lambda leaf: back(leaf) if isinstance(leaf, Tensor) else leaf, result)
+            return tree_map_only(Tensor, back, self._in_torch(args, kwargs, None, lift))
         values: Values = dict(zip(self._inputs, tensors, strict=True))
         batch = len(tensors[0])
         suspect: set[int] = set()
@@ -133,14 +137,16 @@ class Engine:
             # What runs in torch may mix samples: then no row can be computed without the others.
             mixed = any(isinstance(step, TorchStep) for step in self._steps)
             if mixed or any(result.dim() == 0 or len(result) != batch for result in results):
-                return tree_map(back, self._in_torch(args, kwargs, None, lift))
+                return tree_map_only(Tensor, back, self._in_torch(args, kwargs, None, lift))
             rows = torch.tensor(sorted(suspect))
             some = lift if isinstance(lift, float) else lift[rows.numpy()]
-            for result, exact in zip(results, tree_leaves(self._in_torch(args, kwargs, rows, some)), strict=True):
+            leaves = tree_leaves(self._in_torch(args, kwargs, rows, some))
+            for result, exact in zip(results, filter(torch.is_tensor, leaves), strict=True):
                 result[rows] = exact
         if self._single:
             return back(results[0])
-        return tree_unflatten([back(result) for result in results], self._structure)
+        made = map(back, results)
+        return tree_unflatten([next(made) if leaf is _A_TENSOR else leaf for leaf in self._leaves], self._structure)
 
     def run_forced(
         self, example: Any, decisions: Mapping[str, Tensor] | None

@@ -38,7 +38,7 @@ class OperatorKind(IntEnum):
 
 ACTIVATIONS = (
     "none", "relu", "clip", "leaky", "silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "sigmoid", "tanh",
-    "prelu", "elu",
+    "prelu", "elu", "mish",
 )  # fmt: skip
 """functions of every element, numbered from 0"""
 

@@ -207,3 +207,22 @@ def test_an_int8_file_wants_a_calibration_once(tmp_path: Path) -> None:
         sanp.export(net, tmp_path / "m.onnx", x[:1], calibration=x)
     with pytest.raises(SanpError, match="unknown precision"):
         sanp.export(net, tmp_path / "m.onnx", x[:1], precision="int4")
+
+
+@pytest.mark.parametrize("name", ["double precision inside", "an operator that ONNX lacks"])
+def test_what_no_runtime_loads_is_an_error_and_prints_nothing(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Inside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 3).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.channel_shuffle(x, 2) if "lacks" in name else self.conv(x.double()).float()
+
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), Inside(), nn.Conv2d(4, 2, 3)).eval()
+    said = "torch's exporter cannot write" if "lacks" in name else "ONNX Runtime does not load it"
+    with pytest.raises(SanpError, match=said):
+        sanp.export(net, tmp_path / "m.onnx", torch.randn(1, 3, 12, 12), dynamic=False)
+    assert capfd.readouterr().out == "" and not list(tmp_path.iterdir())

@@ -11,18 +11,19 @@ from torch import Tensor
 
 from sanp.engine.lowering.arranging import numbered
 from sanp.engine.lowering.broadcasting import power, product, quotient, sum_of, sum_with_product
+from sanp.engine.lowering.composed import gated_linear_unit, larger, same_number, scaled_elu
+from sanp.engine.lowering.constants import with_constant
 from sanp.engine.lowering.elementwise import (
     ACTIVATION_OPERATORS,
     BATCH_NORMS,
     activation_of,
     batch_norm_of,
-    constant_of,
     norm_weights,
 )
-from sanp.engine.lowering.enlarging import bilinear, nearest, pad, unpool, zeros
+from sanp.engine.lowering.enlarging import bilinear, nearest, pad, unpool
 from sanp.engine.lowering.gate_weights import floats
 from sanp.engine.lowering.joining import concatenate, stack, total_of
-from sanp.engine.lowering.known import ChannelsLast, Moved, Places
+from sanp.engine.lowering.known import ChannelsLast, Moved, Padded, Places
 from sanp.engine.lowering.lowering import Lowering, Rule
 from sanp.engine.lowering.memory_writes import copy_over, empty_memory, filled_memory, write_over
 from sanp.engine.lowering.moves import move
@@ -73,18 +74,10 @@ def _activation(low: Lowering, node: Node) -> None:
     low.define(node.outputs[0], low.activate(x, activation_of(node, low.channel_count(x))))
 
 
-def _with_constant(low: Lowering, node: Node) -> None:
-    """A sum, difference, product or quotient of features and a constant."""
-    (value,) = node.inputs()
-    shape, last = low.shape(value), low.channels_last(value) is not None
-    made = low.scale_and_shift(value, *constant_of(node, shape, last=last), fills=node.base_op in ("add", "sub"))
-    low.define(node.outputs[0], made)
-
-
 def _add(low: Lowering, node: Node) -> None:
     a, b = node.args[:2]
     if not isinstance(a, Value) or not isinstance(b, Value):
-        return _with_constant(low, node)
+        return with_constant(low, node)
     factor = float(node.argument(2, "alpha", 1)) * (-1.0 if node.base_op == "sub" else 1.0)
     if factor == 1 and low.shape(a) == low.shape(b) and len(low.shape(a)) < 5:
         return low.define(node.outputs[0], low.add_values(a, b))
@@ -110,14 +103,14 @@ def _negative(low: Lowering, node: Node) -> None:
 def _multiply(low: Lowering, node: Node) -> None:
     a, b = node.args[:2]
     if not isinstance(a, Value) or not isinstance(b, Value):
-        return _with_constant(low, node)
+        return with_constant(low, node)
     return product(low, node, a, b)
 
 
 def _divide(low: Lowering, node: Node) -> None:
-    if isinstance(node.args[1], Value):
+    if len(node.inputs()) == 2:
         return quotient(low, node)
-    return _with_constant(low, node)
+    return with_constant(low, node)
 
 
 def _max_pool(low: Lowering, node: Node) -> None:
@@ -129,9 +122,14 @@ def _max_pool(low: Lowering, node: Node) -> None:
         dilation=pair(node.argument(4, "dilation", 1)),
     )
     _, *size = sample_shape(low.shape(node.outputs[0]))  # type: ignore[arg-type]
+    known = low.known(x)
+    if isinstance(known, Padded) and known.lowest:  # as a padding of the window's own
+        made = low.writer.pool(known.base, window.reaching(known.before, known.after), (size[0], size[1]))
+        return low.define(node.outputs[0], made)
     low.define(node.outputs[0], low.writer.pool(low.native(x), window, (size[0], size[1])))
     if len(node.outputs) > 1 and node.outputs[1] is not None:
         low.define(node.outputs[1], Places(low.native(x), window))
+    return None
 
 
 def _average_pool(low: Lowering, node: Node) -> None:
@@ -232,7 +230,8 @@ MOVES = (
     "view _unsafe_view reshape permute transpose slice select split split_with_sizes chunk squeeze unsqueeze flip "
     "index_select narrow pixel_unshuffle channel_shuffle native_channel_shuffle unflatten clone detach alias "
     "contiguous lift_fresh expand repeat roll rot90 unbind index pixel_shuffle im2col reflection_pad1d "
-    "reflection_pad2d replication_pad1d replication_pad2d"
+    "reflection_pad2d replication_pad1d replication_pad2d unfold diagonal unsafe_split unsafe_chunk "
+    "upsample_nearest1d _upsample_nearest_exact1d _upsample_nearest_exact2d"
 ).split()
 
 POSITIONWISE = (*MOVES, *ACTIVATION_OPERATORS, "native_layer_norm", "addmm", "mm", "bmm", "add", "sub", "mul", "div")
@@ -250,7 +249,11 @@ RULES: dict[str, Rule] = {
     "rsub": _reversed_difference,
     "neg": _negative,
     "upsample_nearest2d": nearest,
-    "zeros_like": zeros,
+    **dict.fromkeys(("zeros_like", "ones_like", "full_like"), same_number),
+    "glu": gated_linear_unit,
+    **dict.fromkeys(("elu", "celu"), scaled_elu),
+    "maximum": functools.partial(larger, sign=1),
+    "minimum": functools.partial(larger, sign=-1),
     WRITTEN: write_over,
     "copy_": copy_over,
     **dict.fromkeys(("new_empty", "new_zeros", "empty_like"), empty_memory),
@@ -266,7 +269,7 @@ RULES: dict[str, Rule] = {
     "sum": functools.partial(reduce, maximum=False),
     "amax": functools.partial(reduce, maximum=True),
     "max": functools.partial(reduce, maximum=True),
-    "linalg_vector_norm": vector_norm,
+    **dict.fromkeys(("linalg_vector_norm", "norm"), vector_norm),
     "addcmul": sum_with_product,
     "_softmax": softmax,
     "cat": concatenate,

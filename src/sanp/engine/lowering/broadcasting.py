@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sanp.engine.lowering.arranging import numbered
 from sanp.engine.lowering.elementwise import channel_constant
@@ -66,6 +67,7 @@ def power(low: Lowering, node: Node) -> None:
     """Every element to a constant power."""
     x = node.args[0]
     exponent = _POWERS.get(node.base_op, node.args[1] if len(node.args) > 1 else None)
+    exponent = exponent.item() if isinstance(exponent, Tensor) and exponent.numel() == 1 else exponent
     if not isinstance(x, Value) or not isinstance(exponent, int | float):
         raise Unsupported("a power that depends on the input")
     read = low.native(x)

@@ -56,16 +56,21 @@ def _upright(weight: Tensor, *settings: Sequence[int]) -> Window:
 
 def transposed(path: str, x: int, call: ConvolutionCall, shape: torch.Size) -> Pending:
     """A transposed convolution that gives this shape, not written yet."""
-    weight = call.weight
+    weight, (stride, padding, dilation) = call.weight, (call.stride, call.padding, call.dilation)
     assert isinstance(weight, Tensor)
-    if weight.dim() != 4 or weight.dtype != torch.float32 or pair(call.dilation) != (1, 1):
-        raise Unsupported("a transposed convolution that is dilated, or not over maps")
+    if weight.dim() not in (3, 4) or weight.dtype != torch.float32:
+        raise Unsupported("a transposed convolution that is over neither maps nor sequences")
+    if weight.dim() == 3:
+        weight, stride, padding, dilation = weight[:, :, None], [1, *stride], [0, *padding], [1, *dilation]
     inputs, outputs, *taps = weight.shape
-    grouped = weight.reshape(call.groups, inputs // call.groups, outputs, *taps).transpose(1, 2)
-    kernel = floats(grouped.reshape(call.groups * outputs, inputs // call.groups, *taps))
+    apart = [step * (count - 1) + 1 for step, count in zip(dilation, taps, strict=True)]
+    wide = torch.zeros(inputs, outputs, *apart)  # dilation as zero taps in between
+    wide[:, :, :: dilation[0], :: dilation[1]] = weight
+    grouped = wide.reshape(call.groups, inputs // call.groups, outputs, *apart).transpose(1, 2)
+    kernel = floats(grouped.reshape(call.groups * outputs, inputs // call.groups, *apart))
     shift = np.zeros(len(kernel), np.float32) if call.bias is None else floats(call.bias)
-    spread = Spread(pair(call.stride), pair(call.padding), (shape[2], shape[3]))
-    window = Window(kernel=(taps[0], taps[1]))
+    spread = Spread(pair(stride), pair(padding), (1, *shape[2:])[-2:])
+    window = Window(kernel=(apart[0], apart[1]))
     return Pending(path, x, kernel, shift, window, call.groups, spread=spread)
 
 

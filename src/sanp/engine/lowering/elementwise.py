@@ -13,7 +13,7 @@ from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.graph import Node, Value
 
 _PLAIN = {"relu": "relu", "silu": "silu", "hardswish": "hardswish", "hardsigmoid": "hardsigmoid"}
-_PLAIN |= {"sigmoid": "sigmoid", "tanh": "tanh"}
+_PLAIN |= {"sigmoid": "sigmoid", "tanh": "tanh", "mish": "mish"}
 _CLIPS = {"hardtanh": (-1.0, 1.0), "relu6": (0.0, 6.0), "clamp": (-np.inf, np.inf), "clamp_min": (-np.inf, np.inf)}
 BATCH_NORMS = ("native_batch_norm", "_native_batch_norm_legit_no_training")
 ACTIVATION_OPERATORS = (*_PLAIN, *_CLIPS, "leaky_relu", "abs", "elu", "gelu", "_prelu_kernel")
@@ -80,10 +80,8 @@ def constant_of(node: Node, shape: torch.Size, *, last: bool = False) -> tuple[F
     constant, name = channel_constant(b if isinstance(a, Value) else a, shape, last=last), node.base_op
     if name in ("add", "sub"):
         alpha = float(node.kwargs.get("alpha", 1)) * (-1.0 if name == "sub" else 1.0)
-        if not isinstance(a, Value) and alpha != 1:
-            raise Unsupported("a constant minus features")
-        shift = constant * np.float32(alpha)
-        return np.ones_like(shift), shift
+        one, factor = np.ones_like(constant), np.float32(alpha)
+        return (one, constant * factor) if isinstance(a, Value) else (one * factor, constant)
     if name == "div" and (not isinstance(a, Value) or node.kwargs.get("rounding_mode") is not None):
         raise Unsupported("division by features")
     scale = np.float32(1) / constant if name == "div" else constant

@@ -1,36 +1,51 @@
 """Rules for maps that become larger: zeros around them or beside them, repeated pixels, pixels between others."""
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 
+from sanp.engine.lowering.broadcasting import defined, spread_to
+from sanp.engine.lowering.constants import constant_value
 from sanp.engine.lowering.known import Moved, Padded, Places
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.moves import move
-from sanp.engine.lowering.shapes import Between, sample_shape
+from sanp.engine.lowering.shapes import Between
 from sanp.engine.lowering.unsupported import Unsupported
-from sanp.tracing.graph import Node
+from sanp.tracing.graph import Node, Value
 
 
 def pad(low: Lowering, node: Node) -> None:
-    """Zeros around a map, channels of zeros, zeros along any dimension; a negative padding cuts off."""
-    x, pads = node.args[:2]
+    """Zeros around a map, channels of zeros, zeros along any dimension; a negative padding cuts off.
+
+    Another number is added where the zeros are.
+    """
+    x, pads, number, out = node.args[0], list(node.args[1]), node.argument(2, "value", 0), node.outputs[0]
+    if len(pads) > 2 * (len(low.shape(x)) - 1) or out is None:
+        raise Unsupported("padding of the samples")
+    around = len(low.shape(x)) == 4 and len(pads) <= 4 and min(pads) >= 0
+    left, right, top, bottom = (*pads, 0, 0)[:4]
+    if number == -math.inf and around:
+        return low.define(out, Padded(low.native(x), (top, left), (bottom, right), lowest=True))
+    low.define(out, Padded(low.native(x), (top, left), (bottom, right)) if around else _zeros_beside(low, x, pads))
+    if number == 0:
+        return None
+    shape = low.shape(out)
+    constant = torch.nn.functional.pad(torch.zeros(1, *low.shape(x)[1:]), pads, value=number)
+    made = low.writer.add(spread_to(low, out, shape), constant_value(low, constant, x, shape))
+    return defined(low, node, made, shape)
+
+
+def _zeros_beside(low: Lowering, x: Value, pads: list[int]) -> int | Moved:
+    """A value with channels of zeros, or with zeros along any dimension."""
     if len(low.shape(x)) == 4 and len(pads) == 6 and not any(pads[:4]) and min(pads) >= 0:
-        if node.argument(2, "value", 0) != 0:
-            raise Unsupported("padding that is not zeros around a map")
         read, (before, after) = low.native(x), pads[4:]
         zeros = {n: low.constant(x, low.shape(x)[1], 0.0) for n in (before, after) if n}
         blank = [low.writer.channels(zeros[n], [0] * n) if n else None for n in (before, after)]
-        parts = [part for part in (blank[0], read, blank[1]) if part is not None]
-        return low.define(node.outputs[0], low.writer.concat(parts))
-    if node.argument(2, "value", 0) != 0 or len(pads) > 2 * (len(low.shape(x)) - 1):
-        raise Unsupported("padding that is not zeros around a map")
-    if len(low.shape(x)) != 4 or len(pads) > 4 or min(pads) < 0:
-        moved = low.moved(x)
-        return low.define(node.outputs[0], Moved(moved.base, torch.nn.functional.pad(moved.index, pads, value=-1)))
-    left, right, top, bottom = (*pads, 0, 0)[:4]
-    return low.define(node.outputs[0], Padded(low.native(x), (top, left), (bottom, right)))
+        return low.writer.concat([part for part in (blank[0], read, blank[1]) if part is not None])
+    moved = low.moved(x)
+    return Moved(moved.base, torch.nn.functional.pad(moved.index, pads, value=-1))
 
 
 def nearest(low: Lowering, node: Node) -> None:
@@ -41,14 +56,6 @@ def nearest(low: Lowering, node: Node) -> None:
     return low.define(
         node.outputs[0], low.writer.adaptive(low.native(node.args[0]), (after[2], after[3]), maximum=False)
     )
-
-
-def zeros(low: Lowering, node: Node) -> None:
-    """A map of zeros as large as another."""
-    x = node.args[0]
-    if node.kwargs.get("dtype") not in (None, torch.float32) or low.channels_last(x) is not None:
-        raise Unsupported("zeros in another precision, or with their channels last")
-    low.define(node.outputs[0], low.constant(x, sample_shape(low.shape(x))[0], 0.0))
 
 
 def bilinear(low: Lowering, node: Node) -> None:

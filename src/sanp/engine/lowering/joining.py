@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sanp.engine.lowering.arranging import numbered
+from sanp.engine.lowering.constants import constant_value
 from sanp.engine.lowering.known import Moved
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.lowering.shapes import sample_shape
@@ -22,40 +23,47 @@ def concatenate(low: Lowering, node: Node) -> None:
         raise Unsupported("a concatenation of constants")
     dims = len(low.shape(values[0]))
     dim %= dims
-    if dim == 0 or any(not isinstance(part, Value) and (dim != 1 or bool(part.any())) for part in parts):
-        raise Unsupported("a concatenation of samples, or with a constant")
+    parts = [part for part in parts if isinstance(part, Value) or part.numel()]
+    if dim == 0:
+        raise Unsupported("a concatenation of samples")
     if dim == 1 and dims > 1:
         numbers = [_channels_of(low, part, values[0]) for part in parts]
         return low.define(node.outputs[0], low.writer.concat(numbers))
-    return _join(low, node, values, functools.partial(torch.cat, dim=dim - 1))
+    return _join(low, node, parts, functools.partial(torch.cat, dim=dim - 1))
 
 
 def _channels_of(low: Lowering, part: Value | Tensor, like: Value) -> int:
-    """A part of a concatenation of channels; one that is no value is zeros."""
+    """A part of a concatenation of channels, which may be a constant."""
     if isinstance(part, Value):
         return low.native(part)
+    if bool(part.any()):
+        return constant_value(low, part, like, part.shape)
     return low.writer.channels(low.constant(like, low.shape(like)[1], 0.0), [0] * part.shape[1])
 
 
 def stack(low: Lowering, node: Node) -> None:
     """Along a new dimension."""
     parts, dim = node.args[0], node.argument(1, "dim", 0)
-    if not all(isinstance(part, Value) for part in parts):
-        raise Unsupported("a stack with a constant")
-    dim %= len(low.shape(parts[0])) + 1
+    values = [part for part in parts if isinstance(part, Value)]
+    if not values:
+        raise Unsupported("a stack of constants")
+    dim %= len(low.shape(values[0])) + 1
     if dim == 0:
         raise Unsupported("a stack of batches")
     _join(low, node, parts, functools.partial(torch.stack, dim=dim - 1))
 
 
-def _join(low: Lowering, node: Node, parts: list[Value], join: "functools.partial[Tensor]") -> None:
-    numbers = [low.native(part) for part in parts]
+def _join(low: Lowering, node: Node, parts: list[Value | Tensor], join: "functools.partial[Tensor]") -> None:
+    like = next(part for part in parts if isinstance(part, Value))
+    numbers = [
+        low.native(part) if isinstance(part, Value) else constant_value(low, part, like, part.shape) for part in parts
+    ]
     shapes = [low.writer.shapes[number] for number in numbers]
     if len({shape[1:] for shape in shapes}) > 1:
         numbers = [low.writer.flatten(number) for number in numbers]
     first, index = 0, []
     for part in parts:
-        shape = low.shape(part)[1:]
+        shape = (low.shape(part) if isinstance(part, Value) else part.shape)[1:]
         index.append(numbered(shape) + first)
         first += shape.numel()
     low.define(node.outputs[0], Moved(low.writer.concat(numbers), join(index)))

@@ -33,6 +33,8 @@ class Padded:
     """rows above and columns on the left"""
     after: Pair
     """rows below and columns on the right"""
+    lowest: bool = False
+    """-inf in the place of the zeros, which only a maximum can read"""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from sanp.engine.lowering.known import (
     last_index,
     takes_affine,
 )
-from sanp.engine.lowering.shapes import Floats, Pair, Shape, Window, sample_shape
+from sanp.engine.lowering.shapes import Floats, Shape, Window, sample_shape
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.engine.lowering.writer import Writer
 from sanp.spm.gated_conv import GatedConv
@@ -94,7 +94,7 @@ class Lowering:
         elif isinstance(known, Moved):
             known = self.arranged(known, sample_shape(self.shape(value)))
         elif isinstance(known, Padded):
-            known = self._padded(known)
+            known = self.padded(known)
         elif isinstance(known, Pending):
             known = self.write(known, IDENTITY)
         elif isinstance(known, Places):
@@ -116,8 +116,10 @@ class Lowering:
             return self.as_moved(value, known)
         return known if isinstance(known, Moved) else Moved(self.native(value), numbered(self.shape(value)[1:]))
 
-    def _padded(self, padded: Padded) -> int:
+    def padded(self, padded: Padded) -> int:
         """A value with its zeros written out: the sum under windows of one pixel."""
+        if padded.lowest:
+            raise Unsupported("padding with -inf that no maximum reads")
         window = Window(kernel=(1, 1), padding=padded.before, padding_after=padded.after)
         size = window.out(self.writer.shapes[padded.base][1:])
         return self.writer.pool(padded.base, window, size, np.ones(size, np.float32))
@@ -257,17 +259,12 @@ class Lowering:
             return transposed(path, self.native(call.input), call, self.shape(node.outputs[0]))  # type: ignore[arg-type]
         kernel, window = window_of(call, weight)
         x = self._of.get(call.input)
-        if isinstance(x, Padded):
-            before, after = _sum(x.before, window.padding), _sum(x.after, window.padding)
-            window = replace(window, padding=before, padding_after=after)
+        if isinstance(x, Padded) and not x.lowest:
+            window = window.reaching(x.before, x.after)
         shift = np.zeros(len(kernel), np.float32) if bias is None else floats(bias)
-        read = x.base if isinstance(x, Padded) else self.native(call.input)
+        read = x.base if isinstance(x, Padded) and not x.lowest else self.native(call.input)
         return Pending(path, read, kernel, shift, window, call.groups)
 
 
 Rule = Callable[[Lowering, Node], None]
 """writes one operator of a trace; raises :class:`Unsupported` for one that the program's operators cannot express"""
-
-
-def _sum(a: Pair, b: Pair) -> Pair:
-    return a[0] + b[0], a[1] + b[1]

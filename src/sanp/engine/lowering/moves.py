@@ -16,7 +16,7 @@ _KEEP_ORDER = ("view", "_unsafe_view", "reshape", "expand", "clone", "contiguous
 """moves that keep the elements in their order"""
 IN_FLOATS = (
     "reflection_pad2d", "reflection_pad1d", "replication_pad2d", "replication_pad1d", "upsample_nearest2d",
-    "pixel_shuffle", "im2col",
+    "upsample_nearest1d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "pixel_shuffle", "im2col",
 )  # fmt: skip
 """moves that torch has for numbers with a fraction alone"""
 

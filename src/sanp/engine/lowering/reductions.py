@@ -9,7 +9,7 @@ import torch
 from sanp.engine.lowering.arranging import arranged, numbered
 from sanp.engine.lowering.known import Moved, Pending, Places
 from sanp.engine.lowering.lowering import Lowering
-from sanp.engine.lowering.shapes import Window
+from sanp.engine.lowering.shapes import Window, plane_shape
 from sanp.engine.lowering.unsupported import Unsupported
 from sanp.tracing.graph import Node, Value
 
@@ -72,22 +72,23 @@ def _over_channels(low: Lowering, node: Node, x: Value, factor: float) -> None:
 
 
 def vector_norm(low: Lowering, node: Node) -> None:
-    """The root of the sum of squares, over the pixels of each channel or over the channels of each pixel."""
-    x, shape, last = node.args[0], low.shape(node.args[0]), low.channels_last(node.args[0])
+    """The root of the sum of squares over any dimensions but that of the samples."""
+    x, shape, last, out = node.args[0], low.shape(node.args[0]), low.channels_last(node.args[0]), node.outputs[0]
     over, dims = _dimensions(node.argument(2, "dim", None), len(shape)), len(shape)
-    if node.argument(1, "ord", 2) != 2 or node.kwargs.get("dtype") not in (None, torch.float32) or dims != 4:
+    if node.argument(1, "ord", 2) != 2 or node.kwargs.get("dtype") not in (None, torch.float32) or out is None:
         raise Unsupported("a norm that is not the root of a sum of squares")
-    read = low.native(x) if last is None else low.written(last)
+    read = low.shaped(x, plane_shape(shape)) if last is None else low.written(last)
     square, pixels = low.writer.multiply(read, read), math.prod(low.writer.shapes[read][1:])
-    if over == ([2, 3] if last is None else [1, 2]):
+    if dims == 4 and over == ([2, 3] if last is None else [1, 2]):
         made = _scaled(low, low.writer.adaptive(square, (1, 1), maximum=False), pixels)
-    elif over == ([1] if last is None else [3]):
+    elif dims == 4 and over == ([1] if last is None else [3]):
         weight = np.ones((1, low.writer.shapes[read][0], 1, 1), np.float32)
         made = low.writer.conv(square, weight, np.zeros(1, np.float32), Window(kernel=(1, 1)))
+    elif last is None:
+        made = _pooled(low, Moved(square, numbered(shape[1:])), over, maximum=False, factor=1.0)
     else:
         raise Unsupported("a norm over neither the pixels nor the channels")
-    out = node.outputs[0]
-    low.define(out, Moved(low.writer.power(made, 0.5), numbered(low.shape(out)[1:])))  # type: ignore[arg-type]
+    low.define(out, Moved(low.writer.power(made, 0.5), numbered(low.shape(out)[1:])))
 
 
 def _by_parts(low: Lowering, node: Node, x: Value, dim: int, factor: float) -> None:
@@ -102,17 +103,25 @@ def _by_parts(low: Lowering, node: Node, x: Value, dim: int, factor: float) -> N
 
 
 def _by_pooling(low: Lowering, node: Node, x: Value, over: list[int], *, maximum: bool, factor: float) -> None:
-    """What is reduced as the rows of a map of one channel, under one window."""
-    moved, shape = low.moved(x), low.shape(node.outputs[0])  # type: ignore[arg-type]
-    kept = [d for d in range(1, len(low.shape(x))) if d not in over]
-    rows, columns = (math.prod(low.shape(x)[d] for d in some) for some in (over, kept))
+    made = _pooled(low, low.moved(x), over, maximum=maximum, factor=factor)
+    shape = low.shape(node.outputs[0])  # type: ignore[arg-type]
+    low.define(node.outputs[0], Moved(made, numbered(shape[1:])))
+
+
+def _pooled(low: Lowering, moved: Moved, over: list[int], *, maximum: bool, factor: float) -> int:
+    """What is reduced as the rows of a map of one channel, under one window; a sum of everything as a product."""
+    sizes = moved.index.shape
+    kept = [d for d in range(len(sizes)) if d + 1 not in over]
+    rows, columns = (math.prod(sizes[d] for d in some) for some in ([d - 1 for d in over], kept))
+    if columns == 1 and not maximum:
+        flat = arranged(low.writer, moved.base, moved.index, (rows, 1, 1))
+        return low.writer.linear(flat, np.full((1, rows), factor, np.float32), np.zeros(1, np.float32))
     if rows > _MOST:
-        raise Unsupported(f"{node.op} over more than {_MOST} numbers")
-    index = moved.index.permute([d - 1 for d in (*over, *kept)])
+        raise Unsupported(f"a sum or a maximum over more than {_MOST} numbers")
+    index = moved.index.permute([*(d - 1 for d in over), *kept])
     upright = arranged(low.writer, moved.base, index, (1, rows, columns))
     inverse = None if maximum else np.full((1, columns), factor, np.float32)
-    made = low.writer.pool(upright, Window(kernel=(rows, 1)), (1, columns), inverse)
-    low.define(node.outputs[0], Moved(made, numbered(shape[1:])))
+    return low.writer.pool(upright, Window(kernel=(rows, 1)), (1, columns), inverse)
 
 
 def softmax(low: Lowering, node: Node) -> None:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from sanp.engine.lowering.aten_rules import POSITIONWISE, RULES
 from sanp.engine.lowering.gated import lower_gated
 from sanp.engine.lowering.lowering import Lowering
@@ -16,8 +18,10 @@ from sanp.engine.lowering.writer import Writer
 from sanp.spm.gated_conv import FollowingConv, GatedConv
 from sanp.tracing.graph import Node, Trace, Value
 
-_WITH_NEIGHBOURS = (*POSITIONWISE, "mean", "linalg_vector_norm", "addcmul", "max_unpool2d")
+_WITH_NEIGHBOURS = (*POSITIONWISE, "mean", "linalg_vector_norm", "norm", "addcmul", "max_unpool2d")
 """operators of which those before decide whether they can be written"""
+_READ_PLACES = ("max_unpool2d",)
+"""operators whose second input are whole numbers, the places that a pooling found"""
 
 
 @dataclass(frozen=True)
@@ -125,10 +129,16 @@ def _lower(trace: Trace, segment: Segment, writer: Writer) -> Lowering:
 
 
 def _write(lowering: Lowering, unit: Unit) -> None:
-    if isinstance(unit.module, GatedConv | FollowingConv):
-        lower_gated(lowering, unit, unit.module)
-    else:
-        lowering.rule(unit.node)(lowering, unit.node)
+    try:
+        if isinstance(unit.module, GatedConv | FollowingConv):
+            lower_gated(lowering, unit, unit.module)
+        else:
+            lowering.rule(unit.node)(lowering, unit.node)
+    except Unsupported:
+        raise
+    except Exception as error:  # a rule that has never met such arguments: torch has
+        said = " ".join(str(error).split())[:100]
+        raise Unsupported(f"{unit.nodes[0].op} with arguments that no rule has met ({said})") from error
     lowering.note(unit.name)
 
 
@@ -138,6 +148,9 @@ def _obstacle(trace: Trace, unit: Unit, writer: Writer) -> str | None:
     None too where its neighbours decide: of an operator that may have its channels last, and of a convolution that
     follows others' gates. If such a unit cannot be written among them, that is found then, see :func:`_lower`.
     """
+    given = unit.inputs if unit.nodes[0].op not in _READ_PLACES else unit.inputs[:1]
+    if any(trace.dtypes[value.index] != torch.float32 for value in (*given, unit.outputs[0])):
+        return "numbers that are not float32"
     samples = trace.shapes[trace.inputs[0].index][0]
     shapes = [trace.shapes[value.index] for value in (*unit.inputs, *unit.outputs)]
     others = [shape for shape in shapes if len(shape) == 0 or shape[0] not in (0, samples)]  # 0: nothing will read it
@@ -175,11 +188,10 @@ def _check_cut(trace: Trace, segments: Sequence[Segment]) -> None:
         hidden = [value for value in segment.inputs if value not in known]
         if hidden or any(node.func is None for node in segment.nodes if not segment.native):
             raise Unsupported("torch would need what is decided inside a native layer")
-        if not segment.native and any(unit.module is not None for unit in segment.units):
-            for unit in segment.units:
-                if unit.module is not None and any(v not in known and v not in _made(unit) for v in _node_inputs(unit)):
-                    raise Unsupported("torch would need what is decided inside a native layer")
-        known.update(value for unit in segment.units for value in unit.outputs)
+        for unit in segment.units:
+            if not segment.native and not known.issuperset(_node_inputs(unit)):
+                raise Unsupported("torch would need what is decided inside a native layer")
+            known.update(unit.outputs if segment.native else _made(unit))
 
 
 def _made(unit: Unit) -> set[Value]:
@@ -187,4 +199,5 @@ def _made(unit: Unit) -> set[Value]:
 
 
 def _node_inputs(unit: Unit) -> set[Value]:
-    return {value for node in unit.nodes for value in node.inputs()}
+    """What the nodes of a unit read of what they have not made themselves."""
+    return {value for node in unit.nodes for value in node.inputs()} - _made(unit)

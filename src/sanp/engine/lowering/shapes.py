@@ -1,7 +1,7 @@
 """The shapes (C, H, W) of a program's values: what each operator takes, and what it makes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -31,6 +31,11 @@ class Window:
     def after(self) -> Pair:
         """The padding below and on the right."""
         return self.padding if self.padding_after is None else self.padding_after
+
+    def reaching(self, before: Pair, after: Pair) -> "Window":
+        """The window over a map that has so many rows and columns more around it."""
+        sums = [(a[0] + b[0], a[1] + b[1]) for a, b in ((self.padding, before), (self.after, after))]
+        return replace(self, padding=sums[0], padding_after=sums[1])
 
     def numbers(self) -> list[int]:
         """What the library reads, in its order; how far the padding reaches follows from the size of the result."""

@@ -16,6 +16,7 @@ _OPERATORS = {
     "silu": torch.ops.aten.silu.default,
     "hardswish": torch.ops.aten.hardswish.default,
     "hardsigmoid": torch.ops.aten.hardsigmoid.default,
+    "mish": torch.ops.aten.mish.default,
 }
 
 
@@ -77,6 +78,9 @@ class _Finder:
                 continue
             if maker.base_op == "sigmoid" and maker.args[0] == x:
                 return "silu", x, [other]
+            soft = self._maker(maker.args[0]) if maker.base_op == "tanh" else None
+            if soft is not None and soft.op == "softplus" and soft.args[0] == x and _is_plain_softplus(soft):
+                return "mish", x, [other, maker.args[0]]
             if maker.base_op == "hardsigmoid" and maker.args[0] == x:
                 return "hardswish", x, [other]
             shifted, sixth = self._clipped(other), self._without_factor(maker, 1 / 6)
@@ -115,6 +119,11 @@ class _Finder:
     def _maker(self, value: Any) -> Node | None:
         """The single operator that makes a value which nothing else reads."""
         return self._makers.get(value) if isinstance(value, Value) and self._readers[value] == 1 else None
+
+
+def _is_plain_softplus(node: Node) -> bool:
+    """Whether it is log(1 + e^x), beyond a threshold x: there the hyperbolic tangent of both is 1."""
+    return bool(node.argument(1, "beta", 1) == 1 and node.argument(2, "threshold", 20) >= 20)
 
 
 def _with_number(node: Node) -> tuple[Value | None, float]:

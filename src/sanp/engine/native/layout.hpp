@@ -33,6 +33,13 @@ struct Window {
   int height, width, out_height, out_width;
   int kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
   int taps() const { return kernel_y * kernel_x; }
+  // Whether every window lies in the map: padding below and on the right shows in the size of the output alone.
+  bool inside() const {
+    return pad_y == 0 && pad_x == 0 && (out_height - 1) * stride_y + (kernel_y - 1) * dilation_y < height &&
+           (out_width - 1) * stride_x + (kernel_x - 1) * dilation_x < width;
+  }
+  // Whether the output reads the map pixel by pixel.
+  bool pointwise() const { return taps() == 1 && stride_y == 1 && stride_x == 1 && inside(); }
 };
 
 // Rows of weights, one for each output channel, `row` floats apart.

@@ -13,7 +13,7 @@
 
 #define SANP_ACTIVATIONS(NAME)                                                                                 \
   NAME(none) NAME(relu) NAME(clip) NAME(leaky) NAME(silu) NAME(gelu) NAME(gelu_tanh) NAME(hardswish)           \
-  NAME(hardsigmoid) NAME(sigmoid) NAME(tanh) NAME(prelu) NAME(elu)
+  NAME(hardsigmoid) NAME(sigmoid) NAME(tanh) NAME(prelu) NAME(elu) NAME(mish)
 
 // How a convolution can be computed, each with the words that a plan has for it.
 #define SANP_ALGORITHMS(NAME)                                                                                  \

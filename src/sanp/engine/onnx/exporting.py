@@ -9,13 +9,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from sanp.core.checks import check_is_network, checked_path, is_installed
 from sanp.core.copying import copy_of
 from sanp.core.errors import SanpError
 from sanp.core.files import write_atomically
-from sanp.core.modules import call_with, unwrapped
+from sanp.core.modules import call_with, tensors_in, unwrapped
 from sanp.engine.agreement import agree, check_batches, near_ties
 from sanp.engine.compiled import Engine
 from sanp.engine.compiling import check_precision
@@ -166,8 +165,12 @@ def _check(model: Any, x: Tensor, compare: Callable[[Any], None]) -> None:
     """Raises if a model is not sound, or does not run on some batches, or ``compare`` finds its session wrong."""
     import onnx
 
-    onnx.checker.check_model(model)
-    session = _session(model)
+    try:
+        onnx.checker.check_model(model)
+        session = _session(model)
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")[:200]
+        raise SanpError(f"ONNX Runtime does not load it ({first}): nothing was written") from error
     for batch in check_batches(x):
         try:
             session.run(None, {session.get_inputs()[0].name: batch.numpy()})
@@ -183,7 +186,7 @@ def _check_fp32(session: Any, network: nn.Module, x: Tensor) -> None:
     """Raises if ONNX Runtime gives another result than the network on some batches."""
     for batch in check_batches(x):
         with torch.no_grad(), near_ties(network) as ties:
-            expected = tree_leaves(call_with(network, batch))
+            expected = tensors_in(call_with(network, batch))
         given = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
         if not agree([torch.from_numpy(each) for each in given], expected, ties, len(batch)):
             raise SanpError("ONNX Runtime gives another result than the network: nothing was written")

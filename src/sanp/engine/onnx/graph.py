@@ -60,6 +60,8 @@ class OnnxGraph:
             return self.node("Elu", t, alpha=act.a)
         if act.kind == "hardsigmoid":
             return self.node("HardSigmoid", t, alpha=1 / 6, beta=0.5)
+        if act.kind == "mish":
+            return self.node("Mul", t, self.node("Tanh", self.node("Softplus", t)))
         if act.kind == "silu":
             return self.node("Mul", t, self.node("Sigmoid", t))
         if act.kind == "prelu" and act.slope is not None:

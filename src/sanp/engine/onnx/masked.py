@@ -2,6 +2,8 @@
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from sanp.core.copying import copy_of
 from sanp.core.errors import SanpError
+from sanp.core.modules import tensors_in
 from sanp.engine.onnx.skipping import OPSET, output_names
 from sanp.spm.saliency import Standardize
 from sanp.tracing.tracer import trace_forward
@@ -32,6 +35,31 @@ class _Standardized(nn.Module):
         return result
 
 
+class _Tensors(nn.Module):
+    """A network that gives the tensors of its result, and nothing that stands beside them."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The tensors of the network's result, in their order."""
+        return tuple(tensors_in(self.network(x)))
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Inside, torch's exporter neither warns that it will be replaced nor prints the whole graph when it fails."""
+    printing = torch._C._jit_onnx_log
+    torch._C._jit_onnx_log = lambda *_: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch._C._jit_onnx_log = printing
+
+
 def masked_model(network: nn.Module, x: Tensor) -> Any:
     """The model of a network, which takes inputs like ``x`` in batches of any size."""
     import onnx
@@ -45,10 +73,9 @@ def masked_model(network: nn.Module, x: Tensor) -> Any:
                 setattr(module, name, _Standardized(child))
     buffer = io.BytesIO()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter warns that it will be replaced
+        with _quietly():
             torch.onnx.export(
-                network,
+                _Tensors(network),
                 (x[:1],),
                 buffer,  # type: ignore[arg-type]
                 dynamo=False,

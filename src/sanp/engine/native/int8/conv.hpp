@@ -100,9 +100,7 @@ static inline int choose_byte_vectors(int vectors, int channels, int depth) {
 }
 
 // A 1x1 convolution needs no copies of its input.
-static inline bool bytes_in_place(const Window& w) {
-  return w.taps() == 1 && w.stride_y == 1 && w.stride_x == 1 && w.pad_y == 0 && w.pad_x == 0;
-}
+static inline bool bytes_in_place(const Window& w) { return w.pointwise(); }
 
 // How many output rows are computed together; where possible, as many as fill whole vectors. What they read should stay
 // in the second-level cache from one block of channels to the next.

@@ -9,9 +9,7 @@ namespace SANP_NAMESPACE {
 constexpr long kBandFloats = 64 * 1024;  // of the copies of a band of rows: half of a 512 KiB second-level cache
 
 // A 1x1 convolution needs no copies of its input.
-static inline bool reads_in_place(const Window& w) {
-  return w.taps() == 1 && w.stride_y == 1 && w.stride_x == 1 && w.pad_y == 0 && w.pad_x == 0;
-}
+static inline bool reads_in_place(const Window& w) { return w.pointwise(); }
 
 constexpr int kFewPixels = 4 * L;  // a band is not cut smaller than this, for then blocks would not be full
 
@@ -35,7 +33,7 @@ static inline int band_rows(const Window& w, int channels, int outputs, int shar
 // Windows of one pixel that leave some out: those that they take are copied together first.
 static inline bool is_sparse(const Conv& c) {
   const Window& w = c.window;
-  return w.taps() == 1 && !reads_in_place(w) && w.pad_y == 0 && w.pad_x == 0 && c.groups == 1 && w.stride_x <= 2;
+  return w.taps() == 1 && !reads_in_place(w) && w.inside() && c.groups == 1 && w.stride_x <= 2;
 }
 
 static long direct_scratch(const Conv& c) {

@@ -146,6 +146,12 @@ static inline vf sigmoid(vf x) { return reciprocal(1.f + exponential(-x)); }
 // x - x is zero but for infinity, where torch has NaN or infinity too: such a sample is computed again.
 static inline vf silu(vf x) { return x * sigmoid(x) + (x - x); }
 
+// x tanh(log(1 + e^x)) = x n / (n + 2) with n = e^x (e^x + 2); beyond 20 the quotient is 1. x - x as above.
+static inline vf mish(vf x) {
+  const vf e = exponential(clip(x, -87.3f, 20.f)), n = e * (e + 2.f);
+  return x * n * reciprocal(n + 2.f) + (x - x);
+}
+
 static inline vf hyperbolic_tangent(vf x) {
   const vf series = x * (1.f + x * x * (-1.f / 3 + x * x * (2.f / 15)));  // near zero, where `closed` loses digits
   const vf closed = 1.f - 2.f * reciprocal(exponential(2.f * x) + 1.f);
@@ -183,6 +189,7 @@ static inline void with_activation(const Activation& act, int channel, const Run
       return run([](vf x) { return .5f * x * (1.f + hyperbolic_tangent(.79788456f * (x + .044715f * x * x * x))); });
     case Act::hardsigmoid: return run([](vf x) { return hard_sigmoid(x); });
     case Act::hardswish: return run([](vf x) { return x * hard_sigmoid(x); });
+    case Act::mish: return run([](vf x) { return mish(x); });
     case Act::elu: return run([&](vf x) { return choose(x < 0, act.a * exponential_minus_one(x), x); });
     case Act::none:
     case Act::count: break;
