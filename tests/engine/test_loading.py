@@ -36,7 +36,7 @@ def test_the_library_has_the_same_number_for_every_name() -> None:
     loaded = library.native_library()
     assert loaded.sanp_operator_name(OperatorKind.CONV) == b"conv"
     assert [loaded.sanp_operator_name(number) for number in (0, len(OperatorKind) + 1, -1)] == [None] * 3
-    assert [loaded.sanp_activation_name(number) for number in (0, 12, 13)] == [b"none", b"elu", None]
+    assert [loaded.sanp_activation_name(number) for number in (0, 13, 14)] == [b"none", b"mish", None]
     assert [loaded.sanp_algorithm_name(number) for number in (0, 4, 5, 6)] == [
         b"direct",
         b"winograd by lanes",
