@@ -19,7 +19,7 @@ try:
 except Unavailable as reason:
     pytest.skip(f"no native library: {reason}", allow_module_level=True)
 
-IN_TORCH = {"rnp": "it does not run in segments", "d2nn": "the gate"}
+IN_TORCH = {"rnp": "the gate", "d2nn": "the gate"}
 GATING = [name for name, method in METHODS.items() if isinstance(method, Gating)]
 
 pytestmark = pytest.mark.filterwarnings("ignore::sanp.core.errors.SlowWarning")  # some run in torch

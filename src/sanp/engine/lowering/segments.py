@@ -191,7 +191,8 @@ def _check_cut(trace: Trace, segments: Sequence[Segment]) -> None:
         for unit in segment.units:
             if not segment.native and not known.issuperset(_node_inputs(unit)):
                 raise Unsupported("torch would need what is decided inside a native layer")
-            known.update(unit.outputs if segment.native else _made(unit))
+            # What a gated convolution decides is its own, in torch too: a run with given decisions could not change it.
+            known.update(unit.outputs if segment.native or unit.module is not None else _made(unit))
 
 
 def _made(unit: Unit) -> set[Value]:
