@@ -190,10 +190,16 @@ def time_threads(name: str, batch: int, arguments: argparse.Namespace) -> None:
         append(THREADS, {**case, **found, "processor": processor(), "commit": commit()})
 
 
-def options(description: str | None) -> argparse.ArgumentParser:
-    """The options of a benchmark that times networks; ``description`` is what its help begins with."""
+def options(
+    description: str | None, names: Sequence[str] = tuple(NAMES), default: Sequence[str] = OWN
+) -> argparse.ArgumentParser:
+    """The options of a benchmark that times networks.
+
+    ``description`` is what its help begins with, ``names`` are the networks, ``default`` those that are timed if none
+    is named.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", nargs="+", choices=NAMES, default=OWN)
+    parser.add_argument("--network", nargs="+", choices=names, default=default)
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 64])
     parser.add_argument("--runtimes", nargs="*", default=None, help="names as in the table; all by default")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each thing measured")

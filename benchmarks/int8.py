@@ -1,4 +1,4 @@
-"""int8: time beside fp32 and OpenVINO's int8, and what the shipped network loses; lines in results/int8*.jsonl.
+"""int8: time beside fp32 and OpenVINO's int8, and what the shipped networks lose; lines in results/int8*.jsonl.
 
 python benchmarks/int8.py                         # all networks, batches 1 and 64, one pinned thread
 python benchmarks/int8.py --network m_cifarnet --batch 1 --runtimes OpenVINO "OpenVINO int8"
@@ -18,12 +18,12 @@ from sanp.engine import compile
 from sanp.engine.bench.bench import bench
 from sanp.engine.bench.images import random_images
 from sanp.engine.bench.tables import int8_table
-from sanp.engine.quantise.int8 import FEWEST
 from sanp.engine.quantise.loss import loss_of
+from sanp.engine.quantise.samples import FEWEST
 from sanp.experiments.documents import fill
 from sanp.experiments.inputs import read_inputs
 from sanp.experiments.results import append, commit, read_results
-from sanp.experiments.shipped import result_of, shipped
+from sanp.experiments.shipped import of_one_budget, result_of, shipped
 
 TIMES = engine.ROOT / "results" / "int8.jsonl"
 ERRORS = engine.ROOT / "results" / "int8_accuracy.jsonl"
@@ -109,13 +109,14 @@ def write_tables() -> None:
 def main() -> None:
     parser = engine.options(__doc__)
     parser.add_argument("--pruned", nargs="*", type=float, default=PRUNED, help="shares of the FLOPs")
-    parser.add_argument("--accuracy", action="store_true", help="measure errors, no times")
+    parser.add_argument("--accuracy", action="store_true", help="measure the errors of all shipped networks, no times")
     arguments = parser.parse_args()
     if arguments.accuracy:
-        line = measure_accuracy("m_cifarnet-cifar10-22")
-        print(line, flush=True)
-        if not arguments.print:
-            append(ERRORS, line)
+        for name in of_one_budget():
+            line = measure_accuracy(name)
+            print(line, flush=True)
+            if not arguments.print:
+                append(ERRORS, line)
     elif not arguments.tables:
         for name in arguments.network:
             for batch in engine.batches_of(name, arguments):

@@ -32,7 +32,7 @@ from sanp.engine.tuning_cache import processor
 from sanp.experiments import run_folder
 from sanp.experiments.documents import fill
 from sanp.experiments.results import append, commit, read_results
-from sanp.experiments.shipped import names, result_of, shipped
+from sanp.experiments.shipped import of_one_budget, result_of, shipped
 from sanp.report.charts.style import LIGHT
 
 ROOT = Path(__file__).parents[1]
@@ -87,7 +87,7 @@ def _engine(network: nn.Module, x: Tensor, calibration: Tensor | None = None) ->
 
 def pruned_names() -> dict[str, str]:
     """The shipped networks that were pruned from :data:`DENSE` to one budget, and what each is called in the figure."""
-    found = [name for name in names() if name.removeprefix(f"{DENSE}-").isdigit()]
+    found = [name for name in of_one_budget() if name.startswith(f"{DENSE}-")]
     return {name: f"sanp, {kept(name):.0%} kept" for name in found}
 
 

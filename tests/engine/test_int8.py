@@ -182,6 +182,9 @@ def test_ranges_of_another_network_are_refused(gated: GatedNetwork) -> None:
         ({"calibration": images(1).expand(48, -1, -1, -1)}, "the same sample many times"),
         ({"calibration": images() * float("nan")}, "NaN"),
         ({"calibration": (images(), images())}, "calibration holds 2 tensors and example_input 1"),
+        ({"calibration": []}, "holds no batches"),
+        ({"calibration": [images(20), images(20)[:, :2]]}, "do not go together"),
+        ({"calibration": 7}, "calibration holds 0 tensors"),
         ({"precision": "int4"}, "unknown precision 'int4'"),
         ({"precision": "fp32"}, "needs none"),
     ],
@@ -189,6 +192,39 @@ def test_ranges_of_another_network_are_refused(gated: GatedNetwork) -> None:
 def test_wrong_calibrations_are_refused(gated: GatedNetwork, settings: dict[str, object], message: str) -> None:
     with pytest.raises(SanpError, match=message):
         compiled(gated, **settings)
+
+
+def test_a_loader_with_labels_is_as_good_as_its_images(gated: GatedNetwork) -> None:
+    compiled(gated)
+    wanted = kept_calibration(gated)
+    labels = torch.zeros(48, dtype=torch.int64)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images(), labels), batch_size=20)
+    compiled(gated, calibration=loader)
+    assert kept_calibration(gated) == wanted
+
+
+def test_no_more_of_a_loader_is_read_than_is_needed(gated: GatedNetwork) -> None:
+    read = []
+    compiled(gated, calibration=(read.append(seed) or images(200, seed) for seed in range(9)))
+    assert read == [0, 1, 2]
+
+
+def test_a_network_of_several_inputs_is_calibrated_by_batches_of_them() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return self.b(F.relu(self.a(x)) + F.relu(self.a(y)))
+
+    torch.manual_seed(0)
+    net, x, y = Two().eval(), images(), images(seed=2)
+    joined, batches = (
+        sanp.compile(net, (x[:1], y[:1]), precision="int8", calibration=given, tune=False)
+        for given in ((x, y), [(x[:24], y[:24]), (x[24:], y[24:])])
+    )
+    assert torch.equal(joined(x, y), batches(x, y))
 
 
 @pytest.mark.parametrize("factor", [0.02, 100.0])

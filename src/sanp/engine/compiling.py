@@ -46,10 +46,11 @@ def compile(
     ``tune=False`` takes the algorithm that is usually the fastest for each convolution, without timing any.
 
     ``precision="int8"`` computes convolutions on bytes: weights have a scale for each output channel, inputs have one
-    range. ``calibration`` has the samples that the ranges are found from, as many as may be
-    (some hundred training images), in the form of ``example_input``. The network keeps its ranges, also in a file of
-    :func:`sanp.save`, so that later calls need no calibration. Outputs then differ from the network's; ``plan`` of the
-    engine says by how much, which layers stay in fp32 and why, and a :class:`LossWarning` is given if it is much.
+    range. ``calibration`` has the samples that the ranges are found from, some hundred training images: in the form of
+    ``example_input``, or a loader, whose first batches are taken, without their labels. The network keeps its ranges,
+    also in a file of :func:`sanp.save`, so that later calls need no calibration. Outputs then differ from the
+    network's; ``plan`` of the engine says by how much, which layers stay in fp32 and why, and a :class:`LossWarning` is
+    given if it is much.
 
     What the native part does not know runs in torch; ``plan`` of the engine says what runs where and why, and a warning
     is given where that is more than a twentieth of the FLOPs. Where compiling takes more than two seconds, the terminal

@@ -32,6 +32,11 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in WEIGHTS.glob("*/model.safetensors"))
 
 
+def of_one_budget() -> list[str]:
+    """The names of those that were pruned to one budget: they end in its percentage."""
+    return [name for name in names() if name.rpartition("-")[2].isdigit()]
+
+
 def shipped(name: str) -> Path:
     """The run folder of a network that comes with the package, for reading only."""
     if name not in names():

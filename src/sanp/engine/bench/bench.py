@@ -31,6 +31,7 @@ from sanp.spm.recording import decisions_of, record
 
 OWN = "engine, dense"
 GATES_OPEN = "engine, gates open"
+AS_IT_IS = "engine, as it is"
 MOST_THREADS, MOST_SHARES = 1024, 100
 """threads of a runtime, which takes memory for each before it starts any, and costs that are measured"""
 
@@ -182,10 +183,10 @@ def _variants(
 ) -> Iterator[tuple[str, nn.Module]]:
     """The network as it is, unless nothing of it is pruned, and copies with the wanted shares pruned."""
     if not isinstance(gated, GatedNetwork):
-        yield "engine, as it is", gated
+        yield AS_IT_IS, gated
         return
     if _kept(gated, dense, images[:64]) < 0.999:
-        yield "engine, as it is", gated
+        yield AS_IT_IS, gated
     least = gated.cost.floor_flops / gated.dense_flops
     for share in pruned:
         if 1 - share < least:

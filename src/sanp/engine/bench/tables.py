@@ -7,7 +7,7 @@ from typing import Any
 from sanp.core.colours import BLUE, GREEN, GREY, ORANGE, PINK
 from sanp.core.errors import SanpError
 from sanp.core.files import check_replaceable, write_text
-from sanp.engine.bench.bench import GATES_OPEN
+from sanp.engine.bench.bench import AS_IT_IS, GATES_OPEN
 
 FIGURE_SUFFIXES = (".html", ".svg", ".png", ".pdf")
 _ENGINE = "engine, "
@@ -45,6 +45,22 @@ def zoo_table(lines: Iterable[Mapping[str, Any]]) -> str:
         rows = {row["what"]: row for row in line["rows"]}
         cells = [_cell(rows.get(what), own=False) for what in heads.values()]
         table.append(f"| {network} | {_best(rows)} | {' | '.join(cells)} |")
+    return "\n".join(table)
+
+
+def trained_table(lines: Iterable[Mapping[str, Any]]) -> str:
+    """A Markdown table of networks that were trained, by their own gates; of several lines of one and a batch the last.
+
+    Numbers say how many times faster than the fastest dense fp32 runtime of the same run.
+    """
+    newest = {(line["network"], line["batch"]): line for line in lines}
+    heads = ("", "batch", "FLOPs", "best dense runtime", "dense, int8", "pruned", "pruned, int8")
+    table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for (network, batch), line in newest.items():
+        fp32, int8 = ({row["what"]: row for row in line[rows]} for rows in ("rows", "int8"))
+        times = (fp32.get("OpenVINO int8"), fp32[AS_IT_IS], int8[AS_IT_IS])
+        cells = [f"{fp32[AS_IT_IS]['kept']:.1%}", _best(fp32), *(_cell(row, own=False) for row in times)]
+        table.append(f"| {network} | {batch} | {' | '.join(cells)} |")
     return "\n".join(table)
 
 

@@ -12,18 +12,16 @@ from torch.utils._pytree import tree_map
 from sanp.core.errors import LossWarning, SanpError
 from sanp.core.int8_calibration import Int8Calibration, Range, keep_calibration, kept_calibration
 from sanp.core.modules import tensors_in
-from sanp.engine.arguments import in_order
 from sanp.engine.compiled import Engine
 from sanp.engine.lowering.lowering import Lowering
 from sanp.engine.quantise.layer_errors import MOST_LAYER_ERROR, layer_errors, refusals
 from sanp.engine.quantise.loss import Loss, joined_loss, loss_of
 from sanp.engine.quantise.observing import LoweredStep, histograms
 from sanp.engine.quantise.ranges import range_of
+from sanp.engine.quantise.samples import samples_of
 from sanp.engine.quantise.stable_names import conv_names, value_names
 from sanp.tracing.graph import Value
 
-FEWEST = 16
-"""samples that ranges are found from"""
 _COMPARED = 256
 """samples that int8 and fp32 are compared on"""
 _TOGETHER = 32
@@ -59,7 +57,7 @@ def int8_engine(given: Quantisation, calibration: Any) -> Engine:
     if calibration is None:
         engine = given.assemble(wanted_calibration(given.network))
     else:
-        samples = _checked(calibration, given)
+        samples = samples_of(calibration, given.reference, given.example)
         engine, found, losses["the calibration images"] = _calibrated(given, samples)
         keep_calibration(given.network, found)
         if len(found.fp32) > _MANY * max(1, len(found.errors)):
@@ -138,33 +136,6 @@ def _range_for(kept: Int8Calibration, name: str) -> Range:
             "calibration=images again"
         )
     return kept.ranges[name]
-
-
-def _checked(calibration: Any, given: Quantisation) -> Any:
-    """The samples in the order of the network's arguments; an error if they are not like the example."""
-    samples = in_order(given.reference, calibration)
-    tensors, like = tensors_in(samples), tensors_in(given.example)
-    if not tensors or len(tensors) != len(like):
-        raise SanpError(
-            f"calibration holds {len(tensors)} tensors and example_input {len(like)}: give samples as the network "
-            "takes them"
-        )
-    for tensor, wanted in zip(tensors, like, strict=True):
-        if tensor.dim() != wanted.dim() or tensor.shape[1:] != wanted.shape[1:] or tensor.dtype != wanted.dtype:
-            raise SanpError(
-                f"calibration has samples of shape {tuple(tensor.shape[1:])} and {tensor.dtype}: wanted is "
-                f"{tuple(wanted.shape[1:])} and {wanted.dtype}, as in example_input"
-            )
-        if len(tensor) < FEWEST or len(tensor) != len(tensors[0]):
-            raise SanpError(
-                f"calibration has {len(tensor)} samples: ranges want at least {FEWEST}; some hundred training images "
-                "are usual"
-            )
-        if not bool(tensor.isfinite().all()):
-            raise SanpError("calibration holds numbers that are NaN or infinite: leave those samples out")
-    if all(float((tensor - tensor[:1]).abs().max()) == 0 for tensor in tensors):
-        raise SanpError("calibration holds the same sample many times: ranges want different ones")
-    return samples
 
 
 def _compared(engine: Engine, given: Quantisation, samples: Any) -> Loss:
