@@ -96,6 +96,8 @@ BETWEEN: dict[str, tuple[Callable[[Tensor], Tensor] | nn.Module, int]] = {
     "spatial attention": (spatial, 12),
     "softmax over channels": (lambda x: x.softmax(1), 12),
     "softmax over columns": (lambda x: x.softmax(3), 12),
+    "logarithm of a softmax": (lambda x: (90 * x).log_softmax(1), 12),
+    "logarithm of a softmax over pixels": (lambda x: x.flatten(2).log_softmax(2).view_as(x), 12),
     "a maximum over columns": (lambda x: x + x.max(3, keepdim=True)[0], 12),
     "selective kernels": (Attention(), 12),
     "instance norm": (nn.InstanceNorm2d(12, affine=True), 12),

@@ -54,7 +54,9 @@ def instance_norm(case: Case) -> None:
 
 def softmax(case: Case) -> None:
     number, x, live = case.pick()
-    case.keep(case.writer.softmax(number), x.softmax(2), torch.ones_like(live), "softmax")
+    logarithm = case.dice.random() < 0.5
+    wanted = x.log_softmax(2) if logarithm else x.softmax(2)
+    case.keep(case.writer.softmax(number, logarithm=logarithm), wanted, torch.ones_like(live), f"softmax({logarithm})")
 
 
 def resize(case: Case) -> None:

@@ -272,6 +272,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("linalg_vector_norm", "norm"), vector_norm),
     "addcmul": sum_with_product,
     "_softmax": softmax,
+    "_log_softmax": softmax,
     "cat": concatenate,
     "stack": stack,
     TOTAL: total_of,

@@ -39,11 +39,12 @@ class InstanceNorm:
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax:
-    """Over the rows of each channel, column by column."""
+    """Over the rows of each channel, column by column; or the logarithm of that."""
 
     kind: ClassVar = OperatorKind.SOFTMAX
     x: int
     out: int
+    logarithm: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,9 +166,9 @@ class ProgramWriter:
             self.shapes[x], lambda out: InstanceNorm(x=x, out=out, gate=gate, scale=scale, shift=shift, eps=small)
         )
 
-    def softmax(self, x: int) -> int:
+    def softmax(self, x: int, *, logarithm: bool = False) -> int:
         """Over the rows of each channel."""
-        return self._add(self.shapes[x], lambda out: Softmax(x=x, out=out))
+        return self._add(self.shapes[x], lambda out: Softmax(x=x, out=out, logarithm=logarithm))
 
     def resize(self, x: int, rows: Between, columns: Between) -> int:
         """Every row and column between two of x."""

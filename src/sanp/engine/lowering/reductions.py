@@ -125,7 +125,7 @@ def _pooled(low: Lowering, moved: Moved, over: list[int], *, maximum: bool, fact
 
 
 def softmax(low: Lowering, node: Node) -> None:
-    """Over one dimension, which becomes the rows of a map of one channel."""
+    """Over one dimension, which becomes the rows of a map of one channel; or the logarithm of that."""
     x, dim = node.args[:2]
     dims = len(low.shape(x))
     (over,) = _dimensions(dim, dims)
@@ -135,6 +135,7 @@ def softmax(low: Lowering, node: Node) -> None:
     moved, order = low.moved(x), [d - 1 for d in (over, *kept)]
     index = moved.index.permute(order)
     shape = (1, low.shape(x)[over], math.prod(low.shape(x)[d] for d in kept))
-    made = low.writer.softmax(arranged(low.writer, moved.base, index, shape))
+    rows = arranged(low.writer, moved.base, index, shape)
+    made = low.writer.softmax(rows, logarithm=node.base_op == "_log_softmax")
     back = numbered(index.shape).permute([order.index(d) for d in range(dims - 1)])
     low.define(node.outputs[0], Moved(made, back))

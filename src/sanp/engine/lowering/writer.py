@@ -120,8 +120,8 @@ class Writer(Protocol):
         """gate · (scale · (x - mean) / sqrt(var + eps) + shift), with mean and variance over each channel's pixels."""
         ...
 
-    def softmax(self, x: int) -> int:
-        """Over the rows of each channel, column by column."""
+    def softmax(self, x: int, *, logarithm: bool = False) -> int:
+        """Over the rows of each channel, column by column; or the logarithm of that."""
         ...
 
     def resize(self, x: int, rows: Between, columns: Between) -> int:

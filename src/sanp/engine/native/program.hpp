@@ -75,7 +75,7 @@ struct GatherOp {
   std::vector<int> reach;  // every channel that occurs among the columns
 };
 struct InstanceNormOp { const float* scale; const float* shift; float eps; int gate; };  // over the pixels of a channel
-struct SoftmaxOp {};                                                                     // over the rows of a channel
+struct SoftmaxOp { bool logarithm; };                                                    // over the rows of a channel
 // Each output row and column lies between two of the input's, `weight` of the way to the second.
 struct ResizeOp { std::vector<int> y0, y1, x0, x1; const float* weight_y; const float* weight_x; };
 struct UnpoolOp { Window window; };  // under which the places were found

@@ -53,7 +53,7 @@ template <class Builder>
 Op read_softmax(Builder& b) {
   const int in = b.source(), out = b.target();
   b.same_shape(in, out, "a softmax");
-  return {{in}, out, SoftmaxOp{}};
+  return {{in}, out, SoftmaxOp{b.r.flag()}};
 }
 
 template <class Builder>

@@ -20,12 +20,16 @@ float variance(const float* plane, int pixels, float mean) {
 }
 
 // Over the rows of one column of a plane after the other.
-void softmax_rows(const float* from, float* to, int height, int width) {
+void softmax_rows(const float* from, float* to, int height, int width, bool logarithm) {
   for (int x = 0; x < width; x++) {
     float most = -INFINITY, sum = 0;
     for (int y = 0; y < height; y++) most = std::max(most, from[(long)y * width + x]);
     for (int y = 0; y < height; y++) sum += to[(long)y * width + x] = std::exp(from[(long)y * width + x] - most);
-    for (int y = 0; y < height; y++) to[(long)y * width + x] /= sum;
+    const float log_sum = std::log(sum);
+    for (int y = 0; y < height; y++) {
+      float& made = to[(long)y * width + x];
+      made = logarithm ? from[(long)y * width + x] - most - log_sum : made / sum;
+    }
   }
 }
 
@@ -57,16 +61,16 @@ void Run::operator()(const InstanceNormOp& o) const {
   if (first_rank()) out.live = slot;
 }
 
-void Run::operator()(const SoftmaxOp&) const {
+void Run::operator()(const SoftmaxOp& o) const {
   const Map& in = map(op.in[0]);
   Map& out = map(op.out);
   merge(in.channels, in.index, in.live, nullptr, 0, [&](int c, int from, int) {
     if (!mine(c)) return;
     float* to = out.data + c * out.stride;
     if (from < 0)
-      fill_plane(to, 1.f / (float)in.height, in.pixels());
+      fill_plane(to, o.logarithm ? -std::log((float)in.height) : 1.f / (float)in.height, in.pixels());
     else
-      softmax_rows(in.data + from * in.stride, to, in.height, in.width);
+      softmax_rows(in.data + from * in.stride, to, in.height, in.width, o.logarithm);
   });
   list_all(call, out);
 }

@@ -93,8 +93,8 @@ class _Replay:
                 return writer.gather(of[x], row, column, self.written.shapes[out])
             case InstanceNorm(x=x, scale=scale, shift=shift, eps=eps, gate=gate):
                 return writer.instance_norm(of[x], scale, shift, float(eps[0]), gate)
-            case Softmax(x=x):
-                return writer.softmax(of[x])
+            case Softmax(x=x, logarithm=logarithm):
+                return writer.softmax(of[x], logarithm=logarithm)
             case Power(x=x, exponent=exponent):
                 return writer.power(of[x], float(exponent[0]))
         raise Unsupported(f"the operator {type(operator).__name__}")

@@ -258,9 +258,10 @@ class OnnxWriter:
         mask = self._values.met(None, decision.mask) if decision.mask else None
         return self._values.keep(self.shapes[x], Live(y, decision.index, mask))
 
-    def softmax(self, x: int) -> int:
+    def softmax(self, x: int, *, logarithm: bool = False) -> int:
         """Over the rows of each channel."""
-        return self._values.keep(self.shapes[x], Live(self._graph.node("Softmax", self._values.dense(x), axis=2)))
+        name = "LogSoftmax" if logarithm else "Softmax"
+        return self._values.keep(self.shapes[x], Live(self._graph.node(name, self._values.dense(x), axis=2)))
 
     def resize(self, x: int, rows: Between, columns: Between) -> int:
         """Products with matrices that have the weights of rows and columns."""
