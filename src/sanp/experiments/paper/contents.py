@@ -8,7 +8,7 @@ TABLES = {
 }
 """folder of recipes, and name of its results file, to the title of the table"""
 
-PRUNED = ("table3/resnet18-sanp", "table1/vgg19-sanp", "table1/m_cifarnet-sanp")
+PRUNED = ("table3/resnet18-sanp", "table1/resnet18-sanp", "table1/vgg19-sanp", "table1/m_cifarnet-sanp")
 FIGURES: dict[str, tuple[str, ...]] = {
     "fig1": ("table1/vgg19-ns", "table2/vgg19-ns", "methods/m_cifarnet-ns"),
     "fig3": PRUNED,
