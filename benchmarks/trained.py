@@ -2,7 +2,7 @@
 
     python benchmarks/trained.py                                # all that have one budget, batches 1 and 64, one thread
     python benchmarks/trained.py --network resnet18-cifar10-33 --batch 1
-    python benchmarks/trained.py --tables                       # measures nothing: the table from the lines
+    python benchmarks/trained.py --tables                       # measures nothing: prints the table of all lines
 
 The dense network beside them has weights of chance, on which its time does not depend. int8 takes the ranges from the
 same images, which does not matter for a time; `int8.py --accuracy` has its errors, by training images.
@@ -17,13 +17,11 @@ import sanp
 from sanp.data import load
 from sanp.engine.bench.bench import bench
 from sanp.engine.bench.tables import trained_table
-from sanp.experiments.documents import fill
 from sanp.experiments.inputs import read_inputs
 from sanp.experiments.results import append, read_results
 from sanp.experiments.shipped import of_one_budget, result_of, shipped
 
 RESULTS = engine.ROOT / "results" / "trained.jsonl"
-DOCUMENT = engine.ROOT / "docs" / "engine.md"
 IMAGES = 128
 """test images whose decisions are timed, in turn"""
 
@@ -51,8 +49,8 @@ def main() -> None:
             print(trained_table([line]), flush=True)
             if not arguments.print:
                 append(RESULTS, line)
-    if not arguments.print:
-        fill(DOCUMENT, "trained", trained_table(read_results(RESULTS)))
+    if arguments.tables:
+        print(trained_table(read_results(RESULTS)))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from sanp.engine.bench.tables import (
     engine_table,
     threads_table,
     time_against_flops,
+    trained_table,
     without_open_gates,
     write_figure,
     zoo_table,
@@ -174,6 +175,18 @@ def test_a_result_with_open_gates_is_in_the_table_of_zoos_alone() -> None:
     foreign = {**LINE, "network": "foreign", "rows": [*LINE["rows"], gates_open, half]}
     assert without_open_gates([LINE, foreign]) == [LINE]
     assert zoo_table([LINE, foreign]).splitlines()[2:] == ["| foreign | ONNX Runtime, 2.00 ms | 1.2 | 1.1 | 2.0 |"]
+
+
+def test_trained_networks_have_their_own_gates_in_both_precisions() -> None:
+    dense = {"what": "OpenVINO int8", "kept": 1, "ms": 1.0, "of_best_dense": 0.5, "of_own_dense": 0.6}
+    own = {"what": "engine, as it is", "kept": 0.325, "ms": 0.8, "of_best_dense": 0.4, "of_own_dense": 0.5}
+    line = {**LINE, "rows": [*LINE["rows"], dense, own], "int8": [{**own, "ms": 0.4, "of_best_dense": 0.2}]}
+    older = {**line, "int8": [own]}
+    assert trained_table([older, line]).splitlines() == [
+        "|  | batch | FLOPs | best dense runtime | dense, int8 | pruned | pruned, int8 |",
+        "|---|---|---|---|---|---|---|",
+        "| net | 1 | 32.5% | ONNX Runtime, 2.00 ms | 2.0 | 2.5 | 5.0 |",
+    ]
 
 
 def test_gates_that_all_decide_to_stay_open_are_a_row_of_their_own() -> None:
