@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sanp.core.errors import SanpError
 from sanp.core.modules import device_of
 from sanp.training import winograd
+from sanp.training.dropout import FastDropout
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
@@ -62,6 +63,8 @@ class Format:
         self.precision = resolve(precision, self.device)
         self._channels_last = lay_out(net)
         self._winograd = self._channels_last and self.device.type == "cpu" and not exact
+        drops = any(isinstance(module, nn.Dropout) for module in net.modules())
+        self._fast_dropout = drops and self.device.type == "cpu"
 
     def place(self, x: Tensor) -> Tensor:
         """The input on the network's device and in the memory layout of this format."""
@@ -75,4 +78,6 @@ class Format:
             contexts.enter_context(torch.autocast(self.device.type, torch.bfloat16))
         if self._winograd and winograd.pays(self.precision):
             contexts.enter_context(winograd.Winograd())
+        if self._fast_dropout:
+            contexts.enter_context(FastDropout())
         return contexts
