@@ -25,6 +25,7 @@ def test_a_profile_has_a_time_for_every_operator_and_counts_multiplications() ->
     assert all(time.ms > 0 for time in found)
     assert sum(found.by_kind().values()) == pytest.approx(found.ms)
     assert "3x3/2 3x10x10 to 8x5x5" in str(found)
+    assert profile(sanp.compile(net, x), x.numpy(), calls=1).images == 2
     assert len(str(found).splitlines()) == 1 + len(found) + len(found.by_kind())
 
 
@@ -39,3 +40,10 @@ def test_a_profile_wants_a_call() -> None:
     x = torch.randn(1, 3, 10, 10)
     with pytest.raises(SanpError, match="at least one"):
         profile(sanp.compile(nn.Conv2d(3, 4, 3), x), x, calls=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (3, 10, 10), (1, 4, 10, 10)])
+def test_a_profile_refuses_a_batch_that_the_network_was_not_compiled_for(shape: tuple[int, ...]) -> None:
+    fast = sanp.compile(nn.Conv2d(3, 4, 3), torch.randn(1, 3, 10, 10))
+    with pytest.raises(SanpError, match="10"):
+        profile(fast, torch.randn(shape))

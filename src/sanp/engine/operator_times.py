@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sanp.core.errors import SanpError
@@ -66,17 +67,19 @@ class Profile:
         return "\n".join(lines)
 
 
-def profile(engine: Engine, x: Tensor, *, calls: int = 20) -> Profile:
+def profile(engine: Engine, x: Tensor | np.ndarray, *, calls: int = 20) -> Profile:
     """Times every operator of a compiled network on a batch: the median of ``calls`` calls.
 
-    ``engine`` is what :func:`sanp.compile` gave, and must run natively as a whole; ``x`` is a batch that it takes.
+    ``engine`` is what :func:`sanp.compile` gave, and must run natively as a whole; ``x`` is a batch that it takes,
+    a torch tensor or a numpy array.
     """
     step = engine.only
     if step is None:
         raise SanpError("parts of this network run in torch: only a network that is one native program has a profile")
     if calls < 1:
         raise SanpError(f"calls={calls} was given: wanted is at least one")
-    batch = np.ascontiguousarray(x.detach().numpy(), dtype=np.float32)
+    engine(x)  # refuses what it was not compiled for
+    batch = np.ascontiguousarray(torch.as_tensor(x).detach().numpy(), dtype=np.float32)
     times = np.zeros((calls, step.program.operators))
     step.program.run([batch], step.threads)
     for seconds in times:

@@ -3,6 +3,7 @@
 // that any set of channels runs without copying weights.
 #pragma once
 #include "activate.hpp"
+#include "ahead.hpp"
 #include "expand.hpp"
 
 namespace SANP_NAMESPACE {
@@ -16,8 +17,13 @@ constexpr int kMaxChannels[kMaxVectors + 1] = {0, 12, 6, 4, 3};
 #endif
 constexpr int kMostChannels = kMaxChannels[1];
 constexpr int kAhead = 6;  // weights are prefetched so many live channels ahead
-constexpr int kRowsInTurn = 8;  // of the weights of the next block one row in so many is prefetched at each channel
-constexpr int kMostRows = (kMostChannels + kRowsInTurn - 1) / kRowsInTurn * kRowsInTurn;
+
+// How many products of a block's sums follow one another with each row of weights: an address that does not fit into
+// the registers is fetched once for all of them. Their pixels are in the registers that sums and a weight leave.
+template <int P>
+constexpr int kTogether = (SANP_REGISTERS - 1 - kMaxChannels[P] * P) / P >= 4   ? 4
+                          : (SANP_REGISTERS - 1 - kMaxChannels[P] * P) / P >= 2 ? 2
+                                                                                : 1;
 
 struct Block {
   const float* in;        // the first pixel of the first live channel
@@ -35,9 +41,13 @@ struct Block {
   const float* scale;
   const float* const* residual;
   Bounds bounds;
-  const float* const* next;  // rows of weights that the next block will read, or null
+  const float* const* next;  // T rows of weights that the next block will read, or null
+  int in_line;               // how many live channels have their weights in one cache line, in the mean
   const float* ahead;        // a line to fetch for every channel, or null
 };
+
+// Block::in_line for so many live channels of `all`, if a row has a weight for each channel.
+static inline int channels_in_line(int live, int all) { return at_least(kLine * live / at_least(all, 1), 1); }
 
 // Writes the sums of a block, with scale, residual and bounds if it has a bias.
 template <int T, int P>
@@ -64,9 +74,50 @@ static inline void finish(const Block& b, vf (&sum)[T][P]) {
   }
 }
 
+// Adds the products of U weights of each row, so far from its start, with the vectors of pixels at U places.
+template <int U, int T, int P>
+static inline void add_products(vf (&sum)[T][P], const float* const (&w)[T], const long (&weight)[U],
+                                const float* const (&pixels)[U]) {
+  vf x[U][P];
+#pragma GCC unroll 4
+  for (int u = 0; u < U; u++)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; p++) x[u][p] = load(pixels[u] + p * L);
+#pragma GCC unroll 32
+  for (int t = 0; t < T; t++) {
+    const float* row = w[t];
+#pragma GCC unroll 4
+    for (int u = 0; u < U; u++) {
+      const vf factor = splat(row[weight[u]]);
+#pragma GCC unroll 8
+      for (int p = 0; p < P; p++) sum[t][p] += factor * x[u][p];
+    }
+  }
+}
+
+// Fetches what the block and those after it will read, while U live channels from the a-th on are computed.
+template <int U, int T, int P, int K>
+static inline void fetch_ahead(const Block& b, const float* const (&w)[T], int a, long column) {
+  if (K == 9 && P == 1 && a + kAhead < b.in_count) {  // small maps have many weights, which come from memory
+    const long next = (long)b.in_channel[a + kAhead] * K;
+#pragma GCC unroll 32
+    for (int t = 0; t < T; t++) __builtin_prefetch(w[t] + next, 0, 3);
+  }
+  if (K != 1) return;
+  if (b.ahead) {
+#pragma GCC unroll 4
+    for (int u = 0; u < U; u++) __builtin_prefetch(b.ahead + (long)(a + u) * 16, 0, 2);
+  }
+  if (b.next) {  // each line once: rows take turns while the channels of a line go by
+    const int in_turn = at_least(b.in_line / U, 1);
+    for (int t = a / U % in_turn; t < T; t += in_turn) __builtin_prefetch(b.next[t] + column, 0, 3);
+  }
+}
+
 // Computes a block with K taps; K = 0 stands for as many as the block says.
 template <int T, int P, int K>
 static void run_block(const Block& b) {
+  constexpr int U = kTogether<P>;
   vf sum[T][P];
   const float* w[T];
 #pragma GCC unroll 32
@@ -75,33 +126,33 @@ static void run_block(const Block& b) {
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) sum[t][p] = b.bias ? splat(b.bias[t]) : vf{};
   }
-  const int taps = K ? K : b.taps;
   const float* plane = b.in;
-  for (int a = 0; a < b.in_count; a++, plane += b.in_stride) {
-    const long column = (long)b.in_channel[a] * taps;
-    if (K == 9 && P == 1 && a + kAhead < b.in_count) {  // small maps have many weights, which come from memory
-      const long next = (long)b.in_channel[a + kAhead] * taps;
-#pragma GCC unroll 32
-      for (int t = 0; t < T; t++) __builtin_prefetch(w[t] + next, 0, 3);
-    }
-    if (K == 1 && b.ahead) __builtin_prefetch(b.ahead + (long)a * 16, 0, 2);
-    if (K == 1 && b.next) {  // one line of each row for every few channels
+  int a = 0;
+  if (K == 1) {
+    for (; a + U <= b.in_count; a += U, plane += U * b.in_stride) {
+      long weight[U];
+      const float* pixels[U];
 #pragma GCC unroll 4
-      for (int t = 0; t < T; t += kRowsInTurn) __builtin_prefetch(b.next[t + a % kRowsInTurn] + column, 0, 3);
+      for (int u = 0; u < U; u++) weight[u] = b.in_channel[a + u], pixels[u] = plane + u * b.in_stride;
+      fetch_ahead<U, T, P, K>(b, w, a, weight[0]);
+      add_products<U>(sum, w, weight, pixels);
     }
+  }
+  const int taps = K ? K : b.taps;
+  for (; a < b.in_count; a++, plane += b.in_stride) {
+    const long column = (long)b.in_channel[a] * taps;
+    fetch_ahead<1, T, P, K>(b, w, a, column);
+    int k = 0;
 #pragma GCC unroll 9
-    for (int k = 0; k < taps; k++) {
-      const float* pixels = plane + (K == 1 ? 0 : b.tap[k]);
-      vf x[P];
-#pragma GCC unroll 8
-      for (int p = 0; p < P; p++) x[p] = load(pixels + p * L);
-#pragma GCC unroll 32
-      for (int t = 0; t < T; t++) {
-        const vf weight = splat(w[t][column + k]);
-#pragma GCC unroll 8
-        for (int p = 0; p < P; p++) sum[t][p] += weight * x[p];
-      }
+    for (; k + U <= taps; k += U) {
+      long weight[U];
+      const float* pixels[U];
+#pragma GCC unroll 4
+      for (int u = 0; u < U; u++) weight[u] = column + k + u, pixels[u] = plane + (K == 1 ? 0 : b.tap[k + u]);
+      add_products<U>(sum, w, weight, pixels);
     }
+#pragma GCC unroll 4
+    for (; k < taps; k++) add_products<1>(sum, w, {column + k}, {plane + (K == 1 ? 0 : b.tap[k])});
   }
   finish<T, P>(b, sum);
 }

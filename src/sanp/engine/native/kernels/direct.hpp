@@ -76,8 +76,8 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
   const int per_block = choose_vectors(at_least(vectors, 1), to - from);
   const bool claims = team && band.in_count * taps >= kManyTaps;
   const auto& table = kBlocks.taps(taps);
-  const float* weight[kMostRows];
-  const float* next[kMostRows];
+  const float* weight[kMostChannels];
+  const float* next[kMostChannels];
   float bias[kMostChannels];
   const Weights& weights = c.of(Algorithm::direct);
   const auto row = [&](int j) { return weights.data + out.channel[at_most(j, to - 1)] * weights.row; };
@@ -90,6 +90,7 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
   b.weight = weight;
   b.bias = bias;
   b.bounds = bounds_of(c.act);
+  b.in_line = channels_in_line(band.in_count, c.in_channels / c.groups);
   Ahead ahead(c, first && !team);
   each_block(from, to, kMaxChannels[per_block], [&](int j, int T) {
     for (int t = 0; t < T; t++) {
@@ -97,7 +98,7 @@ static void convolve_band(const Conv& c, const Band& band, const Outputs& out, i
       bias[t] = c.bias[out.channel[j + t]];
     }
     if (taps == 1 && vectors <= kFewVectors)
-      for (int t = 0; t < kMostRows; t++) next[t] = row(j + T + t);
+      for (int t = 0; t < T; t++) next[t] = row(j + T + t);
     b.out = out.plane + j;
     b.scale = out.scale + j;
     b.residual = out.residual + j;

@@ -113,7 +113,7 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
   const long step = frequency_step<Q>(c);
   const int vectors = band.tiles / L;
   const float* weight[kMostChannels];
-  const float* next[kMostRows];
+  const float* next[kMostChannels];
   float* target[kMostChannels];
   for (int i = 0; i < T; i++) {
     weight[i] = weights.data + out.channel[j + i] * weights.row;
@@ -125,6 +125,7 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
   b.in_stride = band.tiles;
   b.in_count = in.live;
   b.in_channel = in.index;
+  b.in_line = channels_in_line(in.live, c.in_channels);
   b.tap = tap;
   b.last = L;
   b.weight = weight;
@@ -136,8 +137,8 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
     b.weight_offset = plan.before[s] * step;
     if (fetches) {
       const bool last = s + 1 == plan.count;
-      for (int i = 0; i < kMostRows; i++) {
-        const int which = at_most(last ? j + T + i : j + at_most(i, T - 1), out.count - 1);
+      for (int i = 0; i < T; i++) {
+        const int which = at_most(last ? j + T + i : j + i, out.count - 1);
         next[i] = weights.data + out.channel[which] * weights.row + (last ? 0 : plan.before[s + 1] * step);
       }
     }
