@@ -1,8 +1,10 @@
 """Puts a finished run's network into the package, in half precision: `sanp.pretrained(NAME)`.
 
-Channels that no training image opens are closed for good, and their weights are not written.
+Channels that no training image opens are closed for good, and their weights are not written; with --rarely, also those
+that no more than this share of the training images opens.
 
     python scripts/ship.py runs/table1-m_cifarnet-sanp-16.1.11 m_cifarnet-cifar10-22
+    python scripts/ship.py runs/table1-vgg19-sanp-32.1.12 vgg19-cifar10-34 --rarely 0.001
 
 What was written is loaded again and evaluated; if its accuracy is not the run's own within 0.05 points it is refused.
 """
@@ -33,7 +35,7 @@ SAME = 0.0005
 """how far the accuracy may move"""
 
 
-def ship(folder: Path, name: str, *, results: Path, into: Path = WEIGHTS) -> Report:
+def ship(folder: Path, name: str, *, results: Path, into: Path = WEIGHTS, rarely: float = 0.0) -> Report:
     """Writes the network, its inputs, report and results line; gives what the evaluation of the file found."""
     before, recipe = run_folder.read_report(folder), run_folder.read_run(folder)
     line = line_of(before, results, folder)
@@ -48,7 +50,8 @@ def ship(folder: Path, name: str, *, results: Path, into: Path = WEIGHTS) -> Rep
         keep_inputs(made, inputs_of(dataset))
         network = run_folder.load_run(folder, dataset)
         if isinstance(network, GatedNetwork) and network.dial is None:
-            network.zero_unused(data.Batches(dataset.train, 250, mean=dataset.mean, std=dataset.std))
+            images = data.Batches(dataset.train, 250, mean=dataset.mean, std=dataset.std)
+            network.zero_unused(images, rarely=rarely)
         save(network, made / "model.safetensors", dtype=torch.float16)
         after = evaluate(run_folder.load_run(made, dataset), run_folder.evaluation_batches(dataset))
         if abs(after.accuracy - before["accuracy"]) > SAME + 1e-12:
@@ -78,7 +81,8 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path)
     parser.add_argument("name")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
+    parser.add_argument("--rarely", type=float, default=0.0, help="share of the training images")
     given = parser.parse_args()
-    report = ship(given.run, given.name, results=given.results)
+    report = ship(given.run, given.name, results=given.results, rarely=given.rarely)
     size = (WEIGHTS / given.name / "model.safetensors").stat().st_size
     print(f"{WEIGHTS / given.name}: {size / 1e6:.2f} MB, error {report.error:.2%}, {report.flops / 1e6:.2f} M FLOPs")

@@ -56,6 +56,20 @@ def test_a_closed_channel_opens_for_no_other_image() -> None:
     assert all(not bool(made.bool().any(0)[~opened[name]].any()) for name, made in others.items())
 
 
+def test_channels_that_few_images_open_are_closed_if_asked_for() -> None:
+    gated = network(SmallNet(), IMAGES)
+    shares = {name: made.mean(0) for name, made in seen(gated, IMAGES)[1].items()}
+    assert any(bool(((each > 0) & (each <= 0.5)).any()) for each in shares.values())
+    zero_unused(gated, [IMAGES[:40], IMAGES[40:]], rarely=0.5)
+    first = next(iter(gated.layers.values()))
+    opened = seen(gated, IMAGES)[1][first.name].bool()  # what the first layer sees has not changed
+    assert torch.equal(opened.any(0), shares[first.name] > 0.5)
+    zero_unused(gated, IMAGES, rarely=0.999)
+    assert all(bool(made.bool().any()) for made in seen(gated, IMAGES)[1].values())  # no layer is closed altogether
+    with pytest.raises(sanp.SanpError, match="from 0 to less than 1"):
+        zero_unused(gated, IMAGES, rarely=1)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", KINDS)
 def test_architectures_keep_their_outputs(name: str) -> None:

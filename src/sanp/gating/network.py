@@ -232,11 +232,12 @@ class GatedNetwork(nn.Module):
         finally:
             self.cap = cap
 
-    def zero_unused(self, images: Tensor | Iterable[Any]) -> float:
+    def zero_unused(self, images: Tensor | Iterable[Any], *, rarely: float = 0.0) -> float:
         """Closes the channels that none of ``images`` opens for good and sets their weights to zero, which makes the
-        network's files smaller; see :func:`sanp.gating.unused.zero_unused`. Returns the share of weights that is zero.
+        network's files smaller; with ``rarely``, also those that no more than this share of the images opens. See
+        :func:`sanp.gating.unused.zero_unused`. Returns the share of weights that is zero.
         """
-        return zero_unused(self, images)
+        return zero_unused(self, images, rarely=rarely)
 
     def __repr__(self) -> str:
         from sanp.gating.describe import table  # rich is loaded only to print

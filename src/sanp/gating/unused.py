@@ -23,13 +23,14 @@ FAR_BELOW = 1.0
 
 
 @torch.no_grad()
-def zero_unused(gated: "GatedNetwork", images: Tensor | Iterable[Any]) -> float:
+def zero_unused(gated: "GatedNetwork", images: Tensor | Iterable[Any], *, rarely: float = 0.0) -> float:
     """Closes the channels that none of these images opens for good, and sets all weights to zero that are then unused.
 
     ``gated`` is changed in place and gives the same outputs for ``images``, a tensor or batches of them: take all
-    training images. Its files become smaller, since rows and columns of zeros are not written. A channel that only
-    another image would have opened stays closed, so measure the accuracy again. A network with a range of budgets is
-    refused: what its smallest budget closes, larger ones open.
+    training images. Its files become smaller, since rows and columns of zeros are not written. ``rarely`` closes also
+    what no more than this share of the images opens, whose outputs then change; each layer keeps its most used channel.
+    A channel that only another image would have opened stays closed, so measure the accuracy again. A network with a
+    range of budgets is refused: what its smallest budget closes, larger ones open.
 
     Returns the share of the convolutions' weights that is zero now.
     """
@@ -37,7 +38,10 @@ def zero_unused(gated: "GatedNetwork", images: Tensor | Iterable[Any]) -> float:
         raise SanpError(
             "this network was trained for a range of budgets, which opens channels again: nothing is unused"
         )
-    opened, lowest = _seen(gated, images)
+    if not 0 <= rarely < 1:
+        raise SanpError(f"rarely is {rarely}: give a share of the images, from 0 to less than 1")
+    counted, lowest = _seen(gated, images)
+    opened = {name: (shares > rarely) | (shares == shares.max()) & (shares > 0) for name, shares in counted.items()}
     sides = gated.cost.live_sides({name: mask[None].double() for name, mask in opened.items()})
     layers = {module.name: module for module in gated.net.modules() if isinstance(module, GatedConv | FollowingConv)}
     convs = {path: module for path, module in gated.net.named_modules() if isinstance(module, _ConvNd)}
@@ -54,8 +58,9 @@ def zero_unused(gated: "GatedNetwork", images: Tensor | Iterable[Any]) -> float:
 
 
 def _seen(gated: "GatedNetwork", images: Tensor | Iterable[Any]) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Which channels any image opens (C_out,), by layer, and the lowest saliency of each module, by path."""
+    """The share of the images that open each channel (C_out,), by layer, and each module's lowest saliency, by path."""
     opened: dict[str, Tensor] = {}
+    images_of: dict[str, int] = {}
     lowest: dict[str, float] = {}
     several = max(1, len(gated.origin.input_shapes))
     parts = [images] if isinstance(images, Tensor) else ([part] for part in images)  # one batch in memory at a time
@@ -63,13 +68,14 @@ def _seen(gated: "GatedNetwork", images: Tensor | Iterable[Any]) -> tuple[dict[s
         with evaluating(gated), record(gated) as gates:
             call_with(gated, placed_for(gated, batch))
         for name, made in gates.items():
-            now = made.decision.bool().any(0)
-            opened[name] = opened[name] | now if name in opened else now
+            now = made.decision.bool().sum(0)
+            opened[name] = opened[name] + now if name in opened else now
+            images_of[name] = images_of.get(name, 0) + len(made.decision)
             path, least = module_path(name), float(made.saliency.min())
             lowest[path] = min(lowest.get(path, least), least)
     if not opened:
         raise SanpError("zero_unused was given no images, or a network without gates: give all training images")
-    return opened, lowest
+    return {name: total / images_of[name] for name, total in opened.items()}, lowest
 
 
 def _by_module(sides: dict[str, tuple[Tensor, Tensor]], side: int) -> dict[str, Tensor]:
