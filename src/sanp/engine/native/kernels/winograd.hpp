@@ -138,7 +138,7 @@ static void sum_tiles(const Conv& c, const Map& in, const Outputs& out, const Ti
     if (fetches) {
       const bool last = s + 1 == plan.count;
       for (int i = 0; i < T; i++) {
-        const int which = at_most(last ? j + T + i : j + i, out.count - 1);
+        const int which = at_most((last ? j + T : j) + i, out.count - 1);
         next[i] = weights.data + out.channel[which] * weights.row + (last ? 0 : plan.before[s + 1] * step);
       }
     }
